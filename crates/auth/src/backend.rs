@@ -1,8 +1,8 @@
-//! What says who a client is, and the chain of those that are asked in turn.
+//! Authentication backends, and the chain of backends that are asked in turn.
 //!
-//! A backend is asked on a thread of the pool, where it may compute; one that waits for somebody
-//! else keeps the [`BackendReply`] and answers from wherever it hears of it. Backends know neither
-//! shards nor each other. `contract.rs` is what each of them has to stand.
+//! A backend is called on a thread of the authenticator, where it may compute. A backend that waits
+//! for a server stores the [`BackendReply`] and answers from any thread. Backends know neither
+//! shards nor each other. The tests in `contract` apply to every backend.
 
 use super::{Authenticator, has_no_credentials};
 use broker::connection::authentication::{AuthDecision, Principal, SecretBytes};
@@ -17,39 +17,40 @@ pub trait AuthBackend: Send + Sync {
     /// Returns the name in one word, for logs and options.
     fn name(&self) -> &'static str;
 
-    /// The authentication methods of MQTT 5.0 that it knows. It is asked about clients that name
-    /// one of them, and about those that name none.
+    /// Returns the authentication methods of MQTT 5.0 that the backend supports. The backend is
+    /// asked about clients with one of these methods, and about clients without a method.
     fn methods(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Whether it may know a client that brings nothing but its client id.
+    /// Whether the backend may identify a client by its client identifier alone.
     fn accepts_client_id_only(&self) -> bool {
         false
     }
 
-    /// Before it is asked for the first time.
+    /// Called once, before the first request.
     fn start(&self) {}
 
-    /// Answers once, now or later. A reply that is dropped is a fault of the backend's.
+    /// Answers once, at once or later. A dropped reply counts as a failure of the backend.
     fn authenticate(&self, request: &AuthRequest, reply: BackendReply);
 }
 
 #[derive(Debug)]
 pub enum BackendOutcome {
     Allow(Box<Principal>),
-    /// Too many requests wait.
+    /// Too many requests are queued.
     Busy,
-    /// The client has to say more. What has to be remembered comes back with it.
+    /// The client has to continue with AUTH. `memory` is passed back to the backend with the next
+    /// step.
     Challenge {
         data: Box<[u8]>,
         memory: SecretBytes,
     },
-    /// The backend knows the user, and the credentials are wrong. The text is for the log only.
+    /// The user is known and the credentials are wrong. The text is for the log only.
     Deny(&'static str),
-    /// The backend does not know the user: the next one is asked.
+    /// The user is unknown: the next backend is asked.
     Ignore,
-    /// The backend cannot decide. A failed backend lets no client in.
+    /// The backend cannot decide, so the client is refused.
     Fail(String),
 }
 
@@ -57,7 +58,7 @@ pub enum BackendOutcome {
 #[derive(Default)]
 pub struct BackendChain {
     pub backends: Vec<Arc<dyn AuthBackend>>,
-    /// Whether clients may come in that say nothing of who they are.
+    /// Whether clients without credentials are admitted.
     pub anonymous: bool,
 }
 
@@ -67,7 +68,8 @@ impl BackendChain {
         methods.map(|method| Box::from(*method)).collect()
     }
 
-    /// Whether nobody of it could know more of the client than is known already.
+    /// Whether no backend of the chain can identify the client: no credentials, no certificate, and
+    /// no backend that `accepts_client_id_only`.
     pub fn skips_all_backends(&self, request: &AuthRequest) -> bool {
         has_no_credentials(request)
             && request.certificate.is_none()
@@ -75,7 +77,7 @@ impl BackendChain {
     }
 }
 
-/// The chain of each listener: `all` is that of listeners without one of their own.
+/// The chain of each listener; `all` applies to listeners without their own chain.
 #[derive(Default)]
 pub struct ListenerChains {
     pub all: Arc<BackendChain>,
@@ -94,7 +96,7 @@ impl ListenerChains {
         self.own.get(usize::from(at.0)).and_then(Option::as_ref).unwrap_or(&self.all)
     }
 
-    /// A backend that several chains share begins once.
+    /// Starts each backend once, even if several chains share the backend.
     pub fn start_backends(&self) {
         let mut begun: Vec<&Arc<dyn AuthBackend>> = Vec::new();
         let own = self.own.iter().flatten();
@@ -107,16 +109,16 @@ impl ListenerChains {
     }
 }
 
-/// A client at the door, and how far it has come.
+/// The authentication of a client, with the position in its chain.
 pub struct AuthAttempt {
     pub request: Arc<AuthRequest>,
     pub chain: Arc<BackendChain>,
     pub backend_index: usize,
-    /// When the client came.
+    /// Time when the request arrived.
     pub arrived_at: Instant,
-    /// Liveness of the connection: no backend is asked about a closed one.
+    /// Liveness of the connection: no backend is asked about a closed connection.
     pub liveness: ConnectionLiveness,
-    /// Instead of asking the backend whose turn it is, which has heard what it needs.
+    /// Pending computation of the current backend, which replaces a further request to the backend.
     pub work: Option<BackendTask>,
     pub answer: Box<dyn FnOnce(AuthDecision) + Send>,
 }
@@ -131,7 +133,7 @@ pub struct BackendReply {
 }
 
 impl AuthAttempt {
-    /// Asks the backend whose turn it is.
+    /// Asks the next backend that supports the request's authentication method.
     pub fn ask_next_backend(mut self, authenticator: &Arc<Authenticator>) {
         let chain = self.chain.clone();
         let knows = |backend: &Arc<dyn AuthBackend>| match &self.request.step {
@@ -152,8 +154,8 @@ impl AuthAttempt {
         }
     }
 
-    /// Finishes a request that no backend knows. A client without a user name may be allowed as
-    /// anonymous.
+    /// Finishes a request that no backend recognized. A client without credentials is admitted if
+    /// the chain allows anonymous clients.
     pub fn finish_unknown(self, authenticator: &Arc<Authenticator>) {
         let verdict = match (has_no_credentials(&self.request), self.chain.anonymous) {
             (true, true) => Ok(("none", Box::default())),
@@ -163,8 +165,8 @@ impl AuthAttempt {
         self.finish(authenticator, verdict);
     }
 
-    /// Finishes a request. Outcomes of an earlier chain of backends are discarded, and the request
-    /// starts again.
+    /// Finishes a request. An outcome of a replaced chain of backends is discarded, and the request
+    /// starts again with the new chain.
     fn finish(
         mut self,
         authenticator: &Arc<Authenticator>,
@@ -205,8 +207,8 @@ impl AuthAttempt {
     }
 }
 
-/// A user name for logs. Some clients have a token in its place, which would be good for whoever
-/// reads it.
+/// Returns a user name for logs; a token (a JWT in the user name) is masked, since a reader of the
+/// log could use it.
 fn mask_token(user_name: &str) -> &str {
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=".contains(&byte);
     let parts = user_name.split('.');
@@ -221,25 +223,25 @@ impl BackendReply {
         self.apply_outcome(outcome);
     }
 
-    /// Returns the request, until there is a decision.
+    /// Returns the request, or `None` after the decision.
     #[cfg(feature = "remote")]
     pub fn claim(&self) -> Option<Arc<AuthRequest>> {
         self.attempt.as_ref().map(|case| case.request.clone())
     }
 
-    /// Whether the client still waits for the answer.
+    /// Returns the liveness of the client's connection; default after the decision.
     #[cfg(feature = "remote")]
     pub fn liveness(&self) -> ConnectionLiveness {
         self.attempt.as_ref().map_or_else(ConnectionLiveness::default, |case| case.liveness.clone())
     }
 
-    /// The client has gone: there is nobody to answer.
+    /// Drops the request without a decision, for a closed connection.
     #[cfg(feature = "remote")]
     pub fn abandon(mut self) {
         self.attempt = None;
     }
 
-    /// The rest is work, which a thread of the authenticator's does.
+    /// Continues with `work` on a thread of the authenticator.
     #[cfg(feature = "remote")]
     pub fn run_later(mut self, work: impl FnOnce(&AuthRequest) -> BackendOutcome + Send + 'static) {
         let Some(mut case) = self.attempt.take() else { return };

@@ -1,5 +1,5 @@
-//! The file of bans, in TOML. It becomes [`BanList`] only as a whole; every error names its line
-//! and what would be right.
+//! The file of bans, in TOML. It becomes a [`BanList`] only as a whole; every error has its line
+//! and says what would be right.
 //!
 //! ```toml
 //! [[ban]]
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use toml::de::DeValue;
 
-/// Reads the file as it counts from `now` on.
+/// Reads the file; durations of bans count from `now`.
 pub fn read_ban_file(path: &Path, now: UnixTimestamp) -> Result<BanList, Vec<String>> {
     let bans =
         source::read(path, "file of bans (bans.file)", "TOML must be", |text| parse(text, now))?;
@@ -85,13 +85,13 @@ fn read_ban(reader: &mut TomlReader<'_>, ban: &TomlValue<'_>, now: UnixTimestamp
     if all.is_empty() && !reader.has_errors() {
         reader.report_error(at, "the ban says neither client_id nor user nor address");
     }
-    // One that is over already says nothing.
+    // Expired bans are dropped.
     let all = all.into_iter().filter(|_| for_ms != Some(0));
     all.map(|whom| Ban { whom, for_ms, reason: reason.clone() }).collect()
 }
 
-/// Returns the milliseconds until a point in time. A date without a time is the beginning of that
-/// day, and a time without an offset is UTC.
+/// Returns the milliseconds from `now` to a point in time. A date without a time is the beginning
+/// of that day, and a time without an offset is UTC.
 fn read_remaining_ms(
     reader: &mut TomlReader<'_>,
     value: &TomlValue<'_>,
@@ -117,7 +117,7 @@ fn read_remaining_ms(
     u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// None before 1970.
+/// Returns the time since 1970; `None` for earlier times.
 fn since_1970(day: Option<UnixTimestamp>, seconds: u64, ahead_minutes: i64) -> Option<Duration> {
     let seconds = day?.0.as_secs() + seconds;
     Some(Duration::from_secs(seconds.checked_add_signed(-60 * ahead_minutes)?))

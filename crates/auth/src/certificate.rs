@@ -1,4 +1,5 @@
-//! A client's certificate as its name: the transport has checked it, here is read what it says.
+//! Authentication by client certificate: the transport has verified the certificate, and this
+//! backend reads the name in it.
 
 use super::backend::{AuthBackend, BackendOutcome, BackendReply};
 use broker::connection::authentication::Principal;
@@ -34,8 +35,8 @@ pub struct CertificateBackend {
 }
 
 impl CertificateBackend {
-    /// A client that came without one is for the next backend; one that names nobody is a fault of
-    /// whoever made it, and no reason to try a password.
+    /// Authenticates by the certificate. A client without one is left to the next backend; a
+    /// certificate without the name is refused, without a try of the password.
     fn check(self, request: &AuthRequest) -> BackendOutcome {
         let Some(certificate) = &request.certificate else { return BackendOutcome::Ignore };
         let Some(user) = self.user.extract_name(certificate) else {

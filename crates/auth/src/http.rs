@@ -1,4 +1,4 @@
-//! A server that is asked by HTTP, with EMQX's and NanoMQ's questions and EMQX's answers.
+//! Authentication by an HTTP server, with requests of EMQX and NanoMQ and the answers of EMQX.
 
 use super::backend::BackendOutcome;
 use super::http_answer;
@@ -30,7 +30,7 @@ pub struct HttpAuthServer {
     ports: Vec<Option<u16>>,
     answer: HttpAnswerFormat,
     takes_rules: bool,
-    /// Whether the server is told the user name: else its yes says nothing of that.
+    /// Whether requests contain the user name; otherwise an answer does not confirm the name.
     is_asked_by_name: bool,
     cache: Option<AuthResponseCache>,
 }
@@ -66,7 +66,7 @@ impl IdentityServer for HttpAuthServer {
         true
     }
 
-    /// As EMQX and NanoMQ do: the server may know clients by their id, and its no counts.
+    /// As in EMQX and NanoMQ, the server may know clients by identifier, and its denial counts.
     fn accepts_client_id_only(&self) -> bool {
         true
     }
@@ -112,8 +112,8 @@ impl RemoteServer for HttpAuthServer {
     }
 }
 
-/// Answers that are still good, each under a hash of its question. The hash is keyed, so what it
-/// was made of, a password among it, is not found by trying.
+/// Cached answers, each under a keyed hash of its request. Without the key the request, which may
+/// contain a password, cannot be guessed from the hash.
 struct AuthResponseCache {
     salt: [u8; 32],
     lifetime: Duration,
@@ -140,7 +140,7 @@ impl AuthResponseCache {
         let mut salt = [0; 32];
         let drawn = SystemRandom::new().fill(&mut salt).is_ok();
         let lifetime = Duration::from_secs(u64::from(seconds));
-        // Without chance there is no key, and without a key nothing is kept.
+        // Without random bytes there is no key, and nothing is cached.
         (seconds > 0 && drawn).then(|| AuthResponseCache {
             salt,
             lifetime,
@@ -188,7 +188,7 @@ impl AuthResponseCache {
             }
             BackendOutcome::Deny(why) => CachedDecision::Deny(why),
             BackendOutcome::Ignore => CachedDecision::Ignore,
-            // Trouble passes; an answer of its is not one. A challenge is never the server's.
+            // Failures are temporary and are not cached; an HTTP server sends no challenge.
             BackendOutcome::Busy | BackendOutcome::Challenge { .. } | BackendOutcome::Fail(_) => {
                 return;
             }

@@ -1,6 +1,6 @@
-//! What an HTTP server says of a client, in the forms that other brokers take it: as EMQX 5 has it,
-//! `{"result": "allow", "is_superuser": false, "acl": [...], "expire_at": 1893456000}`; by its
-//! status, as EMQX 4 and NanoMQ; as a word or `{"ok": true}`, as mosquitto-go-auth.
+//! Answers of an HTTP server in the forms of other brokers: EMQX 5's
+//! `{"result": "allow", "is_superuser": false, "acl": [...], "expire_at": 1893456000}`; the status
+//! alone, as in EMQX 4 and NanoMQ; a word or `{"ok": true}`, as in mosquitto-go-auth.
 
 use super::backend::BackendOutcome;
 use super::remote::http_call::HttpAnswerFormat;
@@ -13,7 +13,7 @@ use net::server_url::percent_decode;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// More of them is a mistake, and memory for each session.
+/// Largest number of rules in an answer, since each session stores its rules. More are an error.
 const RULES_MAX: usize = 10_000;
 
 /// Decision of an answer by its status, with any body.
@@ -22,14 +22,15 @@ pub enum StatusDecision {
     Allow,
     Deny,
     Ignore,
-    /// An object that has a result: its words count.
+    /// The body is an object with `result`, which decides.
     ReadBody,
-    /// The server cannot say.
+    /// The server failed to decide.
     ServerFailed,
 }
 
 impl StatusDecision {
-    /// 200 is yes, every other status below 500 no. A body that says no is not passed over.
+    /// Decides by the status: 200 allows, any other status below 500 denies. A body that denies
+    /// counts also with 200.
     pub fn of(answer: &HttpResponse) -> StatusDecision {
         match answer.status {
             200 => {}
@@ -61,7 +62,7 @@ impl StatusDecision {
     }
 }
 
-/// An object that is sent as something else, or as mosquitto-go-auth has it.
+/// Whether an object denies: one with another content type, or in mosquitto-go-auth's form.
 fn body_denies(body: &Value) -> bool {
     let is_no = |word: &Value| *word == Value::Bool(false) || word == "deny" || word == "false";
     ["result", "ok", "Ok"].iter().any(|name| body.get(name).is_some_and(is_no))
@@ -91,7 +92,7 @@ pub(super) fn read_outcome(
     }
 }
 
-/// `is_emqx` is whether only what EMQX 5 reads counts.
+/// Reads an answer. With `is_emqx` only fields of EMQX 5 count.
 fn read_result(
     answer: &HttpResponse,
     is_emqx: bool,
@@ -116,7 +117,7 @@ fn read_result(
         204 => return BackendOutcome::Allow(Box::new(principal_of_request(request))),
         401 | 403 => return BackendOutcome::Deny(SAYS_SO),
         408 | 429 => return BackendOutcome::Fail(describe_status(answer.status)),
-        // As EMQX 5 has it: the server knows nothing of the client.
+        // As in EMQX 5: the server does not know the client.
         400..500 => return BackendOutcome::Ignore,
         status => return BackendOutcome::Fail(describe_status(status)),
     };
@@ -127,10 +128,11 @@ fn read_result(
         .unwrap_or_else(|why| BackendOutcome::Fail(format!("its answer cannot be read: {why}")))
 }
 
-/// Latest time in seconds that EMQX takes, 9999-12-31; it reads more as milliseconds and fails.
+/// Latest time in seconds that EMQX accepts, 9999-12-31; EMQX reads larger numbers as milliseconds
+/// and fails.
 const EMQX_EXPIRE_AT_MAX: i64 = 253_402_300_799;
 
-/// Why EMQX 5 lets nobody in by an answer that counts as `json`.
+/// Returns why EMQX 5 would refuse an answer that is accepted as `json`.
 fn not_of_emqx(body: &Value, is_json: bool) -> Option<&'static str> {
     let expires = body.get("expire_at").filter(|at| is_json && !at.is_null());
     let is_time = |at: &Value| at.as_i64().is_some_and(|at| at <= EMQX_EXPIRE_AT_MAX);
@@ -200,7 +202,7 @@ fn evaluate_body(
     Ok(BackendOutcome::Allow(Box::new(principal)))
 }
 
-/// Whether EMQX takes the value for true; any other value is false.
+/// Whether EMQX reads the value as true; any other value is false.
 fn is_true(value: &Value) -> bool {
     match value {
         Value::Bool(yes) => *yes,
@@ -210,7 +212,7 @@ fn is_true(value: &Value) -> bool {
     }
 }
 
-/// A number, or one in quotes.
+/// Reads a number, or a number in quotes.
 fn read_seconds(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.parse::<u64>().ok().map(|seconds| seconds as f64))
 }

@@ -1,7 +1,7 @@
-//! Keys of tokens that another server publishes: fetched at the start, again from time to time,
-//! and when a token names a key that we have not seen.
+//! Token keys published by another server: fetched at the start, periodically, and when a token
+//! names an unknown key.
 //!
-//! Invariant: keys that we have stay until others are here, whatever becomes of the server.
+//! Invariant: keys stay in use until new keys arrive, even if the server fails.
 
 use super::backend::{BackendOutcome, BackendReply};
 use super::jwt::JwtValidator;
@@ -26,7 +26,7 @@ pub struct RemoteJwks {
     bounds: RemoteLimits,
     runtime: Arc<ControlRuntime>,
     state: Mutex<JwksState>,
-    /// Held by the task that fetches; tasks that come meanwhile use its result.
+    /// Held by the task that fetches; concurrent tasks wait and use its result.
     turn: tokio::sync::Mutex<()>,
     waiting: AtomicUsize,
 }
@@ -38,7 +38,7 @@ struct JwksState {
     fetches: u64,
     begun: Option<Instant>,
     is_fetching: bool,
-    /// Why there are none, or no newer ones.
+    /// Why there are no keys, or no newer keys.
     last_error: String,
 }
 
@@ -70,7 +70,7 @@ impl RemoteJwks {
         })
     }
 
-    /// Fetches them, and again as long as somebody has this.
+    /// Starts the periodic fetch, which ends when the last reference is dropped.
     pub fn start_fetching(self: &Arc<RemoteJwks>) {
         self.state().is_fetching = true;
         let kept = Arc::downgrade(self);
@@ -87,7 +87,7 @@ impl RemoteJwks {
         }
     }
 
-    /// Judges by the key that a token names, once it is here or cannot be had.
+    /// Validates a token after its key was fetched, or could not be fetched.
     pub fn authenticate(
         self: &Arc<RemoteJwks>,
         reading: &Arc<JwtValidator>,
@@ -117,7 +117,7 @@ impl RemoteJwks {
         }
     }
 
-    /// Whether the key is not here and may come.
+    /// Whether the key is unknown and a fetch may find it.
     fn should_wait_for_key(&self, id: Option<&str>) -> bool {
         let mut state = self.state();
         if state.keys.as_ref().is_some_and(|keys| keys.knows(id)) {
@@ -186,7 +186,7 @@ impl RemoteJwks {
         }
     }
 
-    /// As if nobody had looked for a while.
+    /// Makes the next unknown key start a fetch, as after `RETRY_INTERVAL`.
     #[cfg(test)]
     pub fn let_time_pass(&self) {
         self.state().begun = None;

@@ -1,5 +1,5 @@
-//! Tokens (RFC 7519) in the place of a password: what was signed says who the client is, until
-//! when, and what it may do.
+//! JSON Web Tokens (RFC 7519) as credentials: the signed claims name the client, its expiry and its
+//! permissions.
 
 use super::backend::{AuthBackend, BackendOutcome, BackendReply};
 #[cfg(feature = "http")]
@@ -44,7 +44,8 @@ pub enum TokenLocation {
     UserName,
 }
 
-/// The names of what we read; an empty one is not read, or may be anything.
+/// Names of the claims; an empty name disables a claim. `issuer` and `audience` are required
+/// values, and empty accepts any value.
 #[derive(Clone, Debug, Default)]
 pub struct JwtClaimNames {
     pub user: String,
@@ -127,7 +128,7 @@ impl JwtValidator {
         };
         let namespace = match names.namespace.as_str() {
             "" => None,
-            // Without one the client would see everybody's topics.
+            // Without a namespace the client would see the topics of all clients.
             name => Some(text(name).ok_or("the token does not say the namespace")?.into()),
         };
         Ok(Principal {
@@ -141,7 +142,7 @@ impl JwtValidator {
         })
     }
 
-    /// The claims of a token that one of the keys signed, of our issuer and for our audience.
+    /// Returns the claims of a token with a valid signature, issuer and audience.
     fn verify_signature(
         &self,
         keys: &KeySet,
@@ -227,8 +228,8 @@ impl AuthBackend for JwtBackend {
     }
 }
 
-/// A list of names, or one name.
-/// One that is left out may be the one that a rule denies something to.
+/// Reads a list of names, or one name. A malformed element is an error, since a rule may deny
+/// access to that group.
 fn read_groups(value: &Value) -> Result<Vec<Arc<str>>, &'static str> {
     let all = match value {
         Value::Array(all) => &all[..],
@@ -284,8 +285,8 @@ fn remaining_lifetime_ms(body: &Value, now: u64) -> Result<Option<u64>, &'static
     }
 }
 
-/// `[{"allow": "publish", "topic": ["a/#"]}, {"deny": "all", "topic": "b"}]`: rules as in our ACL
-/// file, for this client. What is not understood is no reason to let somebody in.
+/// Reads `[{"allow": "publish", "topic": ["a/#"]}, {"deny": "all", "topic": "b"}]`: rules as in the
+/// ACL file, for this client. A malformed rule is an error.
 fn read_rules(value: &Value) -> Result<AclRuleSet, &'static str> {
     let rules = match value {
         Value::Object(lists) => rules_of_topic_lists(lists),
@@ -298,7 +299,7 @@ fn read_rules(value: &Value) -> Result<AclRuleSet, &'static str> {
     rules.map(AclRuleSet::new).ok_or("the token's rules are not as they have to be")
 }
 
-/// Reads a rule of a list: as in our ACL file, or with `permission` and `action` as EMQX writes it.
+/// Reads a rule of a list: as in the ACL file, or with EMQX's `permission` and `action`.
 fn read_rule(value: &Value) -> Option<Vec<AclRule>> {
     if value.get("permission").is_some() {
         return AclEntry::from_json(value, "").and_then(|entry| entry.to_rules()).ok();
@@ -306,8 +307,8 @@ fn read_rule(value: &Value) -> Option<Vec<AclRule>> {
     read_own_rule(value).map(|rule| vec![rule])
 }
 
-/// `{"pub": [...], "sub": [...], "all": [...]}`, as older tokens of EMQX have it: whatever is not
-/// in one of these lists is refused, and no other rule is asked.
+/// Reads `{"pub": [...], "sub": [...], "all": [...]}`, the form of older EMQX tokens: other topics
+/// are refused, and no other rules apply.
 fn rules_of_topic_lists(lists: &serde_json::Map<String, Value>) -> Option<Vec<AclRule>> {
     let mut rules = Vec::new();
     for (name, topics) in lists {
@@ -379,7 +380,7 @@ pub mod tests {
         validate_token(&ParsedJwt::parse(&token).expect("a token"))
     }
 
-    /// Claims, of which those in `more` replace ours.
+    /// Returns claims in which fields of `more` replace the default fields.
     fn body(more: &str) -> String {
         let body = format!(r#"{{"sub":"ann","device":"d1","iss":"us","aud":["x","mqtt"]{more}}}"#);
         serde_json::from_str::<Value>(&body).unwrap().to_string()
@@ -503,7 +504,7 @@ pub mod tests {
         }
     }
 
-    /// RFC 7519, 4: another reader of the same token might take the other one.
+    /// RFC 7519, 4: another parser might use the other of two equal claims.
     #[test]
     fn a_token_that_makes_a_claim_twice_is_refused() {
         for (twice, why) in [

@@ -1,8 +1,8 @@
-//! The signatures of tokens, verified by `ring`, for `jsonwebtoken`, which has no cryptography of
-//! its own: the provider that TLS uses anyway.
+//! Verification of token signatures by `ring`, the provider of TLS, for `jsonwebtoken`, which has
+//! no cryptography of its own.
 //!
-//! Invariant: a key verifies algorithms of its own family only, so a public key is never taken for
-//! a secret.
+//! Invariant: a key verifies algorithms of its own family only, so a public key never serves as a
+//! secret.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result};
@@ -12,15 +12,15 @@ use ring::signature::{self, UnparsedPublicKey};
 use ring::{hmac, rsa};
 
 static RING_PROVIDER: CryptoProvider = CryptoProvider {
-    // Nothing here signs.
+    // This program signs no tokens.
     signer_factory: |_, _| Err(ErrorKind::UnsupportedAlgorithm.into()),
     verifier_factory: RingVerifier::create,
-    // Only for keys that are turned into a JWK, and none is.
+    // Needed only to convert keys to JWKs, which this program does not do.
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Makes `jsonwebtoken` use `ring`; to be called before every use of it, at no cost after the
-/// first.
+/// Installs `ring` as the provider of `jsonwebtoken`. To be called before each use; repeated calls
+/// cost nothing.
 pub(crate) fn install_ring_provider() {
     let _ = RING_PROVIDER.install_default();
 }

@@ -1,7 +1,7 @@
-//! The keys that tokens are signed with: a JWK set (RFC 7517), public keys in PEM, or a secret.
+//! Keys that verify tokens: a JWK set (RFC 7517), public keys in PEM, or a secret.
 //!
-//! A key knows the algorithms of its own kind and no others, so a public key is never taken for a
-//! secret, whatever a token says of itself.
+//! A key accepts only algorithms of its own kind, so a public key never serves as a secret,
+//! whatever algorithm a token names.
 
 use config::source::describe_read_error;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm};
@@ -24,19 +24,19 @@ pub struct KeySet {
 #[derive(Debug)]
 struct VerificationKey {
     id: Option<String>,
-    /// The only algorithm that the key is for, where its owner names one.
+    /// The only algorithm of the key, if the owner names one.
     algorithm: Option<KeyAlgorithm>,
     key: DecodingKey,
 }
 
-/// A shorter secret can be guessed (RFC 7518, 3.2).
+/// Shortest secret; a shorter secret could be guessed (RFC 7518, 3.2).
 const SECRET_BYTES_MIN: usize = 32;
 const P256_POINT_BYTES: usize = 1 + 2 * 32;
 const P384_POINT_BYTES: usize = 1 + 2 * 48;
 const INCOMPLETE_KEY: &str = "a key of the set is not whole";
 
 impl KeySet {
-    /// The error is a sentence that names the file and repeats nothing of it.
+    /// Reads a file of keys. The error names the file and does not repeat its content.
     pub fn read(path: &Path) -> Result<KeySet, String> {
         let shown = path.display();
         let bytes = fs::read(path)
@@ -69,7 +69,7 @@ impl KeySet {
         Ok(DecodingKey::from_secret(bytes))
     }
 
-    /// Keys that are for something else, or of kinds that we do not know, are left out.
+    /// Parses a JWK set. Keys for other uses and of unknown kinds are left out.
     fn parse_set(text: &str) -> Result<Vec<VerificationKey>, String> {
         let set: Value = serde_json::from_str(text)
             .map_err(|error| format!("not JSON, which a JWK set is: line {}", error.line()))?;
@@ -102,7 +102,7 @@ impl KeySet {
         }
     }
 
-    /// Whether there is one that a token may mean by this name.
+    /// Whether the set has a key that `id` may refer to.
     #[cfg(feature = "http")]
     pub fn knows(&self, id: Option<&str>) -> bool {
         self.all.iter().any(|key| key.id.is_none() || id.is_none() || key.id.as_deref() == id)
@@ -112,7 +112,7 @@ impl KeySet {
         KeySet { all: vec![VerificationKey::new(DecodingKey::from_secret(secret))] }
     }
 
-    /// The keys that a token with this algorithm and name of a key may mean.
+    /// Returns the keys that may have signed a token with this algorithm and key identifier.
     pub fn candidates(
         &self,
         algorithm: Algorithm,
@@ -132,7 +132,7 @@ impl VerificationKey {
         VerificationKey { id: None, algorithm: None, key }
     }
 
-    /// `None` is a key that is for something else, or of a kind that we do not know.
+    /// Reads a JWK; `None` for keys of another use or an unknown kind.
     fn from_jwk(fields: &Value) -> Result<Option<VerificationKey>, String> {
         let word = |name: &str| fields.get(name).and_then(Value::as_str);
         if word("use").is_some_and(|usage| usage != "sig") {
@@ -165,7 +165,7 @@ impl VerificationKey {
     }
 }
 
-/// SubjectPublicKeyInfo (RFC 5280, 4.1.2.7).
+/// Reads a SubjectPublicKeyInfo (RFC 5280, 4.1.2.7).
 fn read_public_key(der: &[u8]) -> Option<DecodingKey> {
     let (rest, info) = SubjectPublicKeyInfo::from_der(der).ok()?;
     if !rest.is_empty() {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     impl KeySet {
-        /// Whether one of the keys signed this.
+        /// Whether one of the keys verifies the signature.
         fn verify(&self, algorithm: &str, id: Option<&str>, said: &[u8], by: &[u8]) -> bool {
             let Ok(algorithm) = algorithm.parse() else { return false };
             let by = Base64Variant::Url.encode(by);

@@ -1,8 +1,7 @@
-//! Authentication of clients: the authenticator that the shards ask, the backends behind it, and
-//! the user file.
+//! Authentication of clients: the authenticator that shards call, the backends, and the user file.
 //!
-//! Nothing here runs on a shard but [`Authenticator::authenticate`], which takes a question and
-//! returns. Threads exist from the first question on, and end when there was none for a while.
+//! On a shard only [`Authenticator::authenticate`] runs, which queues a request and returns.
+//! Threads start with the first request, and end after `IDLE` without requests.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -64,10 +63,11 @@ use std::time::{Duration, Instant};
 use throttle::AuthThrottle;
 use tracing::info;
 
-/// Shared by the shards, which ask, and the threads, which find out.
+/// Authenticates clients. Shared by the shards, which send requests, and by the threads, which run
+/// the backends.
 pub struct Authenticator {
     state: Mutex<AuthenticatorState>,
-    /// Ring when there is something in the queue: one for each class of thread.
+    /// Signalled for new requests in the queue: one for each `AuthThreadClass`.
     wakeups: [Condvar; 2],
 }
 
@@ -88,14 +88,14 @@ struct AuthenticatorState {
 /// Priority of a thread in comparison with the shards.
 #[derive(Clone, Copy, Debug)]
 enum AuthThreadClass {
-    /// The first thread has a share of a core however busy the shards are: a third at most.
+    /// The first thread, with a share of a core under any load of the shards: at most a third.
     Guaranteed = 0,
-    /// The others use cores that would be idle, and a tenth of one that would not.
+    /// Further threads, which use idle cores, and a tenth of a busy core.
     IdleOnly = 1,
 }
 
 impl AuthThreadClass {
-    /// Above the niceness that the process was started with.
+    /// Returns the increment to the niceness of the process.
     fn niceness(self) -> i32 {
         match self {
             AuthThreadClass::Guaranteed => 3,
@@ -106,17 +106,17 @@ impl AuthThreadClass {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuthenticatorLimits {
-    /// Threads that hash, and ask.
+    /// Number of threads that hash passwords and call backends.
     pub threads: usize,
-    /// Clients that wait for one.
+    /// Largest number of queued clients.
     pub queue_max: usize,
-    /// Wrong answers of an address in a minute; 0 is any number.
+    /// Failures of an address per minute before it is barred; 0 is unlimited.
     pub failures_max: u32,
 }
 
-/// A thread without work ends after this.
+/// A thread ends after this time without work.
 const IDLE: Duration = Duration::from_secs(10);
-/// Hashing is on the stack of its thread for the least part.
+/// Stack of a thread; hashing uses heap memory (`password_hash::free_memory`).
 const STACK_BYTES: usize = 256 * 1024;
 
 impl Authenticator {
@@ -140,7 +140,7 @@ impl Authenticator {
         Arc::new(Authenticator { state: Mutex::new(state), wakeups: bells })
     }
 
-    /// Other backends for whoever is not in yet.
+    /// Replaces the backends. Clients that are not admitted yet are decided by the new backends.
     pub fn replace_backends(&self, chains: impl Into<ListenerChains>, limits: AuthenticatorLimits) {
         let chains = chains.into();
         chains.start_backends();
@@ -150,8 +150,8 @@ impl Authenticator {
         state.throttle.set_tries(limits.failures_max);
     }
 
-    /// A question of a shard, on the shard's thread: it goes into the queue, or is answered at once
-    /// where that needs no work. A full queue refuses the question that has waited longest.
+    /// Queues a request, on the shard's thread, or answers at once if no backend is needed. A full
+    /// queue refuses the oldest request.
     pub fn authenticate(
         self: &Arc<Authenticator>,
         request: AuthRequest,
@@ -187,7 +187,7 @@ impl Authenticator {
         }
     }
 
-    /// The next backend's turn. It is let in whatever the queue's bound, where it was before.
+    /// Queues an attempt again for its next backend, regardless of the queue's bound.
     fn requeue_attempt(self: &Arc<Authenticator>, case: AuthAttempt) {
         let mut state = self.state();
         state.queue.push_resumed(case);
@@ -201,7 +201,7 @@ impl Authenticator {
             let at = class as usize;
             if state.idle[at] > 0 {
                 self.wakeups[at].notify_one();
-                // A thread that was called before may not be awake yet.
+                // A thread that was notified before may not be awake yet.
                 waiting = waiting.saturating_sub(state.idle[at]);
                 if waiting == 0 {
                     return;
@@ -229,10 +229,10 @@ impl Authenticator {
     }
 
     fn run_thread(self: Arc<Authenticator>, class: AuthThreadClass) {
-        // Clients that are in come before clients that want to come in.
+        // Shards with admitted clients take precedence over authentication.
         let _ = rustix::process::nice(class.niceness());
         while let Some(case) = self.next_attempt(class) {
-            // It may have waited long, and its address may have been wrong meanwhile.
+            // The request may have waited long, and other requests of its address may have failed.
             let source = PeerSource::from(case.request.peer);
             if self.state().throttle.is_barred(source, Instant::now()) {
                 (case.answer)(AuthDecision::Deny(Refusal::TooManyFailures));
@@ -242,13 +242,13 @@ impl Authenticator {
         }
     }
 
-    /// Waits for a case; none once there was none for a while.
+    /// Waits for a request; `None` after `IDLE` without a request.
     fn next_attempt(&self, class: AuthThreadClass) -> Option<AuthAttempt> {
         let at = class as usize;
         let mut state = self.state();
         if state.queue.is_empty() {
             drop(state);
-            // Only a crowd needs it again at once.
+            // The memory is only needed again soon under load.
             password_hash::free_memory();
             state = self.state();
         }
@@ -268,7 +268,7 @@ impl Authenticator {
         }
     }
 
-    /// Tells of one more refusal, or withholds it for a while.
+    /// Logs a refusal, rate-limited.
     fn log_refusal(&self, line: impl FnOnce(u64) + Send + 'static) {
         let refusals = self.state().refusals.clone();
         refusals.log(1, line);

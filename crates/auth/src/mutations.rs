@@ -1,10 +1,9 @@
-//! Texts that are almost right, for readers of what strangers and administrators write: nothing of
-//! it may make one panic. `GODWIT_MUTATIONS` says how many, for whoever wants more than a test
-//! has time for.
+//! Mutations of valid texts, for parsers of input from clients and administrators: no text may
+//! cause a panic. `GODWIT_MUTATIONS` sets the number, for longer runs than a test has time for.
 
 const COUNT: u64 = 20_000;
 
-/// What makes texts strange that their authors did not think of.
+/// Fragments that parsers often do not expect.
 const STRANGE: &[&str] = &[
     "\0",
     "\u{feff}",
@@ -33,7 +32,7 @@ const STRANGE: &[&str] = &[
     ".",
 ];
 
-/// Reads each text that a few changes make of the samples.
+/// Calls `read` with each text made from the samples by a few random changes.
 pub(crate) fn for_each_mutation(samples: &[&str], mut read: impl FnMut(&str)) {
     let said = std::env::var("GODWIT_MUTATIONS").ok();
     let count = said.map_or(COUNT, |said| said.parse().expect("a number"));

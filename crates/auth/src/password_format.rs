@@ -1,5 +1,5 @@
-//! Passwords as the tables of other servers have them: a hash that says what it is, or one that
-//! the options have to explain, with a salt beside it.
+//! Passwords in databases of other projects: a hash with its parameters, or a hash described by
+//! options, with a salt in a separate column.
 
 use super::password_hash::{PasswordHash, ROUNDS_MAX};
 use super::verified_cache::VerifiedCache;
@@ -45,7 +45,7 @@ pub enum StoredPassword {
 }
 
 impl PasswordFormat {
-    /// The error repeats nothing of what stands there.
+    /// Parses a stored hash. The error does not repeat the text.
     pub fn parse_hash(&self, hash: &str, salt: &[u8]) -> Result<StoredPassword, &'static str> {
         let (digest, pbkdf2) = match self.hash_kind {
             PasswordHashKind::Tagged if hash.starts_with("PBKDF2$") => {
@@ -84,7 +84,7 @@ impl PasswordFormat {
 }
 
 impl StoredPassword {
-    /// By the cache where the same was right before, else by work.
+    /// Verifies a password, by the cache `known` if the same password was verified before.
     pub fn verify_with_cache(&self, password: &[u8], known: Option<&VerifiedCache>) -> bool {
         match self {
             StoredPassword::Tagged(hash) => hash.verify_with_cache(password, known),
@@ -99,7 +99,8 @@ impl StoredPassword {
         }
     }
 
-    /// As much work as for a wrong password, whatever is in the cache.
+    /// Does the work of verifying a wrong password, regardless of the cache, so that response times
+    /// do not differ.
     pub fn simulate_verify(&self, password: &[u8], known: Option<&VerifiedCache>) {
         match self {
             StoredPassword::Tagged(hash) => return hash.simulate_verify(password, known),
@@ -112,7 +113,7 @@ impl StoredPassword {
         std::hint::black_box(self.verify(password));
     }
 
-    /// Takes as long for a wrong password as for the right one.
+    /// Verifies a password, in the same time for right and wrong passwords.
     pub fn verify(&self, password: &[u8]) -> bool {
         match self {
             StoredPassword::Digest { by, before, after, hash } => {
@@ -128,7 +129,7 @@ impl StoredPassword {
     }
 }
 
-/// `PBKDF2$sha512$ROUNDS$SALT$HASH`, as mosquitto-go-auth writes it; salt and hash are base64.
+/// Parses mosquitto-go-auth's `PBKDF2$sha512$ROUNDS$SALT$HASH`; salt and hash are base64.
 fn named_pbkdf2(text: &str) -> Option<StoredPassword> {
     let parts: Vec<&str> = text.split('$').collect();
     let [_, kind, rounds, salt, hash] = parts[..] else { return None };
@@ -142,13 +143,13 @@ fn named_pbkdf2(text: &str) -> Option<StoredPassword> {
     Some(StoredPassword::Pbkdf2 { by, rounds, salt: Base64Variant::Standard.decode(salt)?, hash })
 }
 
-/// A text that no other hash has.
+/// Returns a text for `VerifiedCache` that is unique to this hash.
 fn pbkdf2_text(by: pbkdf2::Algorithm, rounds: NonZeroU32, salt: &[u8], hash: &[u8]) -> String {
     let is_sha256 = by == pbkdf2::PBKDF2_HMAC_SHA256;
     format!("pbkdf2 {is_sha256} {rounds} {salt:?} {hash:?}")
 }
 
-/// A shorter one is guessed.
+/// Shortest hash; a shorter hash could be matched by guessing.
 const HASH_BYTES_MIN: usize = 16;
 
 fn decode_hex(text: &str) -> Option<Vec<u8>> {
@@ -165,7 +166,7 @@ mod tests {
         PasswordFormat { hash_kind: kind, salt, rounds: 1 }
     }
 
-    /// As sha256sum makes them of "saltsecret" and "secret", and sha512sum of "secretsalt".
+    /// Output of sha256sum for "saltsecret" and "secret", and of sha512sum for "secretsalt".
     #[test]
     fn a_salt_stands_where_the_options_say() {
         let prefixed = "bede90386d450cea8b77b822f8887065e4e5abf132c2f9dccfcc7fbd4cba5e35";

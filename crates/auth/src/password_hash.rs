@@ -27,7 +27,7 @@ pub enum PasswordHash {
         salt: Box<[u8]>,
         hash: Box<[u8]>,
     },
-    /// As it stands.
+    /// The complete text, in bcrypt's own format.
     Bcrypt(Box<str>),
     Pbkdf2 {
         rounds: NonZeroU32,
@@ -48,31 +48,33 @@ pub struct Argon2Cost {
     pub lanes: u32,
 }
 
-/// For devices that all come back at once, to a gateway with little memory: some 4 ms of one core.
+/// Default cost, some 4 ms of one core: for many devices that reconnect at once to a gateway with
+/// little memory.
 const COST: Argon2Cost = Argon2Cost { memory_kib: 8_192, passes: 1, lanes: 1 };
-/// OWASP's first choice, for passwords that people think of: some 20 ms of one core.
+/// OWASP's first choice, some 20 ms of one core: for passwords chosen by people.
 const COST_STRONG: Argon2Cost = Argon2Cost { memory_kib: 19_456, passes: 2, lanes: 1 };
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 32;
-/// A file that asks for more would stop whoever checks it.
+/// Largest memory accepted from a file; more would exhaust the host of whoever verifies.
 const MEMORY_KIB_MAX: u32 = 1024 * 1024;
 const PASSES_MAX: u32 = 64;
 pub const ROUNDS_MAX: u32 = 10_000_000;
-/// Twice the work for each: so many take some seconds.
+/// Largest cost of bcrypt, whose work doubles with each step: 15 takes some seconds.
 const BCRYPT_COST_MAX: u32 = 15;
 const BCRYPT_LETTERS: usize = 53;
 const SHA512_BYTES: usize = 64;
-/// The GNU allocator gives back at once what is larger than 32 MiB, and keeps smaller pieces once
-/// it has seen one go. What is not touched of a piece costs nothing.
+/// Smallest number of blocks to allocate: the GNU allocator returns pieces above 32 MiB to the
+/// system at once, and keeps smaller pieces after a while. Untouched pages of a piece cost nothing.
 const BLOCKS_MIN: usize = 33 * 1024;
 
 impl PasswordHash {
-    /// Hashes a new password.
+    /// Hashes a new password with `COST`.
     pub fn from_password(password: &[u8]) -> Result<PasswordHash, String> {
         PasswordHash::argon2id_of(password, COST)
     }
 
-    /// Hashes a new password with more than five times the work, for attackers and for each login.
+    /// Hashes a new password with `COST_STRONG`: over five times the work for attackers and for
+    /// each login.
     pub fn from_password_strong(password: &[u8]) -> Result<PasswordHash, String> {
         PasswordHash::argon2id_of(password, COST_STRONG)
     }
@@ -93,8 +95,8 @@ impl PasswordHash {
         Ok(PasswordHash::Scram(verifier.into()))
     }
 
-    /// The error says what is wrong and what would be right. It never repeats the text, which may
-    /// be somebody's password.
+    /// Parses a stored hash. The error says what is wrong and what would be right, and never
+    /// repeats the text, which may be a password.
     pub fn parse(text: &str) -> Result<PasswordHash, &'static str> {
         let mut parts = text.split('$');
         if parts.next() != Some("") {
@@ -142,12 +144,12 @@ impl PasswordHash {
         }
     }
 
-    /// Whether a check costs so much that one which went well is worth remembering.
+    /// Whether verification is slow enough to cache a positive result.
     fn is_slow(&self) -> bool {
         !matches!(self, PasswordHash::Sha512 { .. })
     }
 
-    /// By the cache where the same was right before, else by work.
+    /// Verifies a password, by the cache `known` if the same password was verified before.
     pub fn verify_with_cache(&self, password: &[u8], known: Option<&VerifiedCache>) -> bool {
         match known.filter(|_| self.is_slow()) {
             Some(known) => known.check(&self.to_string(), password, || self.verify(password)),
@@ -155,7 +157,8 @@ impl PasswordHash {
         }
     }
 
-    /// As much work as for a wrong password, whatever is in the cache.
+    /// Does the work of verifying a wrong password, regardless of the cache, so that response times
+    /// do not differ.
     pub fn simulate_verify(&self, password: &[u8], known: Option<&VerifiedCache>) {
         if let Some(known) = known.filter(|_| self.is_slow()) {
             known.simulate_check(&self.to_string(), password);
@@ -163,7 +166,7 @@ impl PasswordHash {
         std::hint::black_box(self.verify(password));
     }
 
-    /// Takes as long for a wrong password as for the right one.
+    /// Verifies a password, in the same time for right and wrong passwords.
     pub fn verify(&self, password: &[u8]) -> bool {
         match self {
             PasswordHash::Argon2id { cost, salt, hash } => {
@@ -224,7 +227,7 @@ fn argon2id(cost: Argon2Cost, salt: &[u8], password: &[u8], len: usize) -> Optio
         blocks = Vec::with_capacity(count.max(BLOCKS_MIN));
         blocks.resize(count, Block::default());
     }
-    // The first pass writes each block before anything reads it.
+    // The first pass writes each block before any read.
     let blocks_used = &mut blocks[..count];
     let done = argon2.hash_password_into_with_memory(password, salt, &mut hash, blocks_used);
     BLOCKS.set(blocks);
@@ -232,17 +235,17 @@ fn argon2id(cost: Argon2Cost, salt: &[u8], password: &[u8], len: usize) -> Optio
 }
 
 thread_local! {
-    /// Memory of this thread's last hash. To allocate and clear it anew would take a third to a
+    /// Memory of this thread's last hash. A new allocation with clearing would take a third to a
     /// half of a hash's time.
     static BLOCKS: Cell<Vec<Block>> = const { Cell::new(Vec::new()) };
 }
 
-/// Gives back what hashes of this thread worked in.
+/// Frees this thread's hash memory (`BLOCKS`).
 pub fn free_memory() {
     drop(BLOCKS.take());
 }
 
-/// As it stands in a file.
+/// The form in a file, which `parse` reads.
 impl fmt::Display for PasswordHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes: &[u8]| Base64Variant::Standard.encode(bytes);
@@ -269,7 +272,7 @@ impl fmt::Display for PasswordHash {
     }
 }
 
-/// A hash is not for logs.
+/// Hides the hash, which must not appear in logs.
 impl fmt::Debug for PasswordHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
@@ -285,7 +288,7 @@ const BROKEN_HASH: &str = "the hash is not whole, or asks for more work than we 
 mod tests {
     use super::*;
 
-    /// RFC 7914 has PBKDF2 with SHA-256 only; these two are what mosquitto_passwd 2.0.21 wrote.
+    /// RFC 7914 has PBKDF2 with SHA-256 only; mosquitto_passwd 2.0.21 wrote these two hashes.
     const SEVEN: &str = include_str!("vectors/mosquitto_7.txt");
     const SIX: &str = include_str!("vectors/mosquitto_6.txt");
 
@@ -295,7 +298,7 @@ mod tests {
         let text = hash.to_string();
         assert!(text.starts_with("$argon2id$v=19$m=8192,t=1,p=1$"), "{text}");
         assert_eq!(PasswordHash::parse(&text), Ok(hash.clone()));
-        // Memory that held another hash before does not matter, larger or smaller.
+        // Earlier content and size of the reused memory do not matter.
         let strong = PasswordHash::from_password_strong(b"secret").unwrap();
         assert!(strong.to_string().starts_with("$argon2id$v=19$m=19456,t=2,p=1$"));
         assert!(strong.verify(b"secret") && hash.verify(b"secret") && !strong.verify(b"Secret"));
@@ -324,7 +327,7 @@ mod tests {
         assert!(PasswordHash::parse(text).unwrap().verify(b"password"));
     }
 
-    /// Of the test vectors that OpenBSD's bcrypt and its ports share.
+    /// From the test vectors that OpenBSD's bcrypt and its ports share.
     #[test]
     fn bcrypt_is_the_one_of_openbsd() {
         for (password, text) in [

@@ -1,6 +1,5 @@
-//! The file of keys that clients of a listener have in common with us: a line a client,
-//! `IDENTITY:KEY`, the key in hexadecimal, as mosquitto has it. Blank lines and lines that begin
-//! with `#` say nothing.
+//! The file of pre-shared keys in mosquitto's format: a line `IDENTITY:KEY` per client, with the
+//! key in hexadecimal. Blank lines and lines that begin with `#` are ignored.
 
 use config::source::{self, LineErrors};
 use engine::tls::psk::{IDENTITY_BYTES_MAX, KEY_BYTES_MAX, PskKeys};
@@ -9,7 +8,7 @@ use std::path::Path;
 
 type PskByIdentity = HashMap<Box<str>, Box<[u8]>>;
 
-/// Every line that is wrong, as a sentence.
+/// Reads the file; the error has a sentence for each wrong line.
 pub fn read_psk_file(path: &Path) -> Result<PskKeys, Vec<String>> {
     let keys = source::read(path, "file of keys (tls.psk_file)", "identities are", parse)?;
     PskKeys::new(keys).map_err(|why| vec![format!("tls.psk_file: OpenSSL: {why}")])

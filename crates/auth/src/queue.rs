@@ -1,10 +1,10 @@
-//! Clients that wait for their proof to be checked. An entry lives as long as its connection, and
+//! The queue of clients that wait for authentication. An entry lives as long as its connection, and
 //! the queue is bounded in entries and bytes.
 //!
-//! The oldest entry comes first while all are served soon. Once the oldest has waited too long the
-//! newest comes first: clients give up and come back, so the oldest are about to go and the newest
-//! are the ones that will still be there. Among them addresses take turns, so that one which floods
-//! the queue keeps nobody else out.
+//! The oldest entry comes first while waits are short. After a long wait of the oldest entry the
+//! newest comes first: clients time out and reconnect, so the oldest are about to close, and the
+//! newest will still be there for the answer. Then addresses take turns, so that an address which
+//! floods the queue does not starve the others.
 
 use super::backend::AuthAttempt;
 use broker::AuthRequest;
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 #[derive(Default)]
 pub(crate) struct AuthQueue {
-    /// Entries that have been with a backend already, and come before the others.
+    /// Entries that a backend has already handled, which precede the others.
     resumed: AuthQueueLane,
     arrived: AuthQueueLane,
     /// Bytes of the requests in both queues.
     bytes: usize,
-    /// Entries that came since those of closed connections were looked for.
+    /// Entries added since the last removal of closed connections.
     pushed: usize,
 }
 
@@ -30,21 +30,21 @@ struct AuthQueueLane {
     served: BTreeMap<Option<IpAddr>, u32>,
 }
 
-/// Number of addresses that are told apart; beyond it all begin anew.
+/// Number of addresses in `served`; beyond it all counts start again.
 const ADDRESSES_MAX: usize = 4_096;
 
-/// An oldest entry that has waited for longer means overload.
+/// A longer wait of the oldest entry means overload.
 const OVERLOAD_WAIT: Duration = Duration::from_millis(500);
-/// Names and passwords may be long: so many bytes of them wait.
+/// Bound of queued bytes, since names and passwords may be long.
 const QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl AuthQueue {
-    /// Returns the entries that have no room any more: the ones that have waited longest.
+    /// Adds an entry and returns the evicted entries, which have waited longest.
     pub(crate) fn push(&mut self, case: AuthAttempt, len_max: usize) -> Vec<AuthAttempt> {
         self.bytes += attempt_bytes(&case.request);
         self.arrived.cases.push_back(case);
         self.pushed += 1;
-        // Looking through all of them is paid for by the many that came since the last time.
+        // The cost of the scan is shared by the many entries added since the last scan.
         if self.is_above(len_max) && self.pushed > len_max / 8 {
             self.drop_closed();
         }
@@ -59,13 +59,13 @@ impl AuthQueue {
         evicted
     }
 
-    /// An entry that waits for the next backend, or for work that one has left.
+    /// Adds an entry that continues with its next backend or with pending work.
     pub(crate) fn push_resumed(&mut self, case: AuthAttempt) {
         self.bytes += attempt_bytes(&case.request);
         self.resumed.cases.push_back(case);
     }
 
-    /// The next entry whose client is still there.
+    /// Returns the next entry whose connection is open.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<AuthAttempt> {
         let bytes = &mut self.bytes;
         self.resumed.pop(now, bytes).or_else(|| self.arrived.pop(now, bytes))
@@ -126,7 +126,7 @@ impl AuthQueueLane {
         None
     }
 
-    /// The newest entry of the address that was served least in this overload.
+    /// Returns the newest entry of the address served least in this overload.
     fn least_served(&self) -> Option<usize> {
         let served = |case: &AuthAttempt| self.served.get(&case.request.peer.ip()).copied();
         let all = self.cases.iter().enumerate().rev();
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!((queue.bytes, queue.is_empty()), (0, true));
     }
 
-    /// Whoever floods the queue is newest all the time.
+    /// A flooding client always has the newest entry.
     #[test]
     fn addresses_take_turns_where_not_all_can_be_served() {
         let start = Instant::now();

@@ -41,18 +41,18 @@ pub struct SecuritySettings {
     pub jwt_place: TokenLocation,
     #[cfg(feature = "http")]
     pub jwt_refresh_s: u32,
-    /// Instead of a file.
+    /// URL of a JWK set, instead of `jwt_keys`.
     #[cfg(feature = "http")]
     pub jwt_url: Option<ServerUrl>,
-    /// 0 threads are as many as the host is good for.
+    /// Bounds of the authenticator; 0 threads select a number by the host's cores.
     pub limits: AuthenticatorLimits,
-    /// Time for which a verified password is remembered, in seconds.
+    /// Time for which a verified password is cached, in seconds.
     pub password_cache_s: u32,
     #[cfg(feature = "mysql")]
     pub mysql: SqlAuthSettings,
     #[cfg(feature = "tables")]
     pub password_form: PasswordFormat,
-    /// Server that is asked for permissions of clients.
+    /// Server that authorizes clients.
     #[cfg(feature = "http")]
     pub permits: HttpAuthzSettings,
     #[cfg(feature = "postgres")]
@@ -96,12 +96,12 @@ pub struct ListenerAccessSettings<'a> {
     pub own_access: ListenerAccessFlags,
 }
 
-/// Each thread that hashes takes the memory that a hash asks for.
+/// Largest automatic number of threads, since each thread needs the memory of a hash.
 const THREADS_AUTO_MAX: usize = 4;
 
 impl SecuritySettings {
-    /// A number for who decides which users there are: equal where the same files and servers are
-    /// asked in the same way, and never 0.
+    /// Returns a number for the set of known users: equal for settings with the same files, servers
+    /// and requests, and never 0.
     #[cold]
     pub fn identity_domain(&self) -> u64 {
         let mut own = self.clone();
@@ -121,7 +121,7 @@ impl SecuritySettings {
         hasher.finish() | 1
     }
 
-    /// Connections to each server that is asked about clients.
+    /// Returns the number of connections to each backend server.
     pub fn backend_connections_max(&self) -> usize {
         #[cfg(feature = "remote")]
         return self.remote.bounds.connections_max;
@@ -139,7 +139,7 @@ impl SecuritySettings {
         AuthenticatorLimits { threads, ..self.limits }
     }
 
-    /// Whether anybody is asked who it is.
+    /// Whether any backend is configured.
     pub fn requires_authentication(&self) -> bool {
         self.certificate_user.is_some()
             || self.has_tokens()
@@ -155,7 +155,7 @@ impl SecuritySettings {
         !self.jwt_keys.as_os_str().is_empty()
     }
 
-    /// Whether another server says who a client is.
+    /// Whether another server authenticates clients.
     pub fn uses_remote_backend(&self) -> bool {
         #[cfg(feature = "http")]
         if self.http.call.url.is_some() {
@@ -176,7 +176,7 @@ impl SecuritySettings {
         false
     }
 
-    /// Whether somebody is asked what clients may do.
+    /// Returns the options of authorization by a server, if configured.
     pub fn broker_authz_settings(&self) -> Option<AuthzOptions> {
         #[cfg(feature = "http")]
         return self.permits.broker_settings();
@@ -184,7 +184,7 @@ impl SecuritySettings {
         None
     }
 
-    /// Whether clients may have rules of their own, or somebody is asked.
+    /// Whether backends may supply a client's own rules, or a server authorizes clients.
     pub fn may_supply_rules(&self) -> bool {
         if self.broker_authz_settings().is_some() {
             return true;
@@ -208,7 +208,7 @@ impl SecuritySettings {
         self.has_tokens() && !self.jwt_claims.permissions.is_empty()
     }
 
-    /// Whether anything says what clients may do.
+    /// Whether anything restricts actions of clients.
     pub fn has_rules(&self) -> bool {
         !self.acl_file.as_os_str().is_empty() || self.may_supply_rules()
     }
@@ -222,7 +222,7 @@ impl SecuritySettings {
         RemoteLimits { questions_max: self.limits.queue_max, ..self.remote.bounds }
     }
 
-    /// Sets the source of the keys of tokens.
+    /// Sets the source of the token keys: a URL or a path.
     pub fn set_keys(&mut self, text: &str) {
         #[cfg(feature = "http")]
         {

@@ -1,4 +1,4 @@
-//! Tokens that we sign ourselves, to see how they are read.
+//! Tokens signed by tests, to check the validator.
 
 use super::jwt::{JwtClaimNames, JwtValidator, ParsedJwt, TokenLocation};
 use super::key_set::KeySet;
@@ -9,7 +9,7 @@ use ring::hmac;
 pub const SECRET: &[u8] = b"a secret of thirty-two bytes, ok";
 pub(super) const HS256: &str = r#"{"alg":"HS256"}"#;
 const BODY: &str = r#"{"sub":"ann","device":"d1","iss":"us","aud":["x","mqtt"]}"#;
-/// When it is.
+/// The current time of the tests, in seconds.
 const NOW_S: u64 = 1000;
 
 pub fn signed(header: &str, body: &str) -> String {

@@ -1,5 +1,6 @@
-//! How often an address may be wrong. Each wrong answer costs it one of a few tries, which come
-//! back with time; without any it is not even heard. Bounded: strangers fill no memory.
+//! Bound of authentication failures per address. Each failure takes one of a few tries, which
+//! return over time; an address without tries is refused unheard. The memory for addresses is
+//! bounded.
 
 use broker::PeerSource;
 use std::collections::HashMap;
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub struct AuthThrottle {
-    /// Tries that an address has; 0 never bars anybody.
+    /// Number of tries per address; 0 bars no address.
     tries: u32,
     sources: HashMap<PeerSource, AuthFailures>,
     swept: Instant,
@@ -19,7 +20,7 @@ struct AuthFailures {
     since: Instant,
 }
 
-/// In which all tries come back.
+/// Time in which all tries return.
 const WINDOW: Duration = Duration::from_secs(60);
 const SOURCES_MAX: usize = 16 * 1024;
 /// Interval between two sweeps, since a sweep delays requests.
@@ -49,8 +50,8 @@ impl AuthThrottle {
             self.swept = now;
             self.sources.retain(|_, failed| failed.count_remaining(now, tries) > 0);
         }
-        // A crowd of addresses that are all wrong: any of them goes, or whoever has so many would
-        // guess from all others as often as it likes.
+        // With many failing addresses any of them is dropped: otherwise a peer with that many
+        // addresses could guess without bound from further ones.
         if self.sources.len() >= SOURCES_MAX
             && !self.sources.contains_key(&source)
             && let Some(any) = self.sources.keys().next().copied()

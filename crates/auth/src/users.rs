@@ -1,5 +1,5 @@
-//! The user file: a line a user, `NAME:HASH`, as mosquitto has it. Blank lines and lines that begin
-//! with `#` say nothing.
+//! The user file in mosquitto's format: a line `NAME:HASH` per user. Blank lines and lines that
+//! begin with `#` are ignored.
 
 use super::backend::{AuthBackend, BackendOutcome, BackendReply};
 use super::password_hash::PasswordHash;
@@ -17,29 +17,29 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct UserFile {
     by_name: HashMap<Box<str>, PasswordHash>,
-    /// The names, to choose one by chance that is the same for the same stranger.
+    /// The names, for a choice of a `decoy` that is stable per unknown name.
     names: Vec<Box<str>>,
     chance: RandomState,
-    /// Whether any user proves its password by SCRAM.
+    /// Whether any user has a SCRAM verifier.
     knows_scram: bool,
-    /// Makes what we say of users that there are none of.
+    /// Key of the SCRAM parameters sent for unknown users.
     decoy_key: [u8; 32],
-    /// None where each password is hashed each time.
+    /// Cache of verified passwords; `None` hashes every time.
     verified: Option<Arc<VerifiedCache>>,
 }
 
-/// A line is no longer than this, which no name and no hash of ours ever is.
+/// Longest line, above any possible name and hash.
 const LINE_BYTES_MAX: usize = 128 * 1024;
 
 impl UserFile {
-    /// Every line that is wrong, as a sentence.
+    /// Reads the file; the error has a sentence for each wrong line.
     pub fn read(path: &Path) -> Result<UserFile, Vec<String>> {
         source::read(path, "user file (auth.users)", "user names are", UserFile::parse)
     }
 
     fn parse(text: &str) -> Result<UserFile, LineErrors> {
         let (mut users, mut wrongs) = (UserFile::default(), Vec::new());
-        // Without chance a stranger could tell who there is, and no more.
+        // Without random bytes a client could only find out which names exist.
         let _ = SystemRandom::new().fill(&mut users.decoy_key);
         for (at, line) in text.lines().enumerate() {
             let line = line.trim_end();
@@ -57,7 +57,7 @@ impl UserFile {
         if line.len() > LINE_BYTES_MAX {
             return Err("the line is too long, use NAME:HASH".into());
         }
-        // What stands before the colon is not repeated: it may be a password in the wrong place.
+        // The text before the colon is not repeated: it may be a password in the wrong place.
         let Some((name, hash)) = line.split_once(':') else {
             return Err("a colon is missing, use NAME:HASH".into());
         };
@@ -79,8 +79,8 @@ impl UserFile {
         self.names.len()
     }
 
-    /// A hash to work on for a user that there is none of: as much work as some other user's, and
-    /// always the same, so that nobody learns by asking twice.
+    /// Returns a hash to compute for an unknown user: some user's, and always the same for a name,
+    /// so that repeated attempts reveal nothing.
     fn decoy(&self, name: &str) -> Option<&PasswordHash> {
         let at = self.chance.hash_one(name) % self.names.len().max(1) as u64;
         self.by_name.get(self.names.get(at as usize)?)
@@ -114,7 +114,7 @@ impl UserFile {
         }
     }
 
-    /// A step of SCRAM. Whether there is the user at all shows in the last only.
+    /// Handles a step of SCRAM. Only the last step depends on whether the user exists.
     fn continue_scram(&self, step: &AuthStep) -> Result<BackendOutcome, &'static str> {
         let Some(SecretBytes(memory)) = &step.memory else {
             let said = ScramExchange::parse_client_first(&step.data.0)?;

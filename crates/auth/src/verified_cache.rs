@@ -1,7 +1,7 @@
-//! Passwords that were right a short time ago, so that a client that comes back costs no second
-//! hash. The cache keeps a keyed hash of the stored hash and the password together, never either
-//! of them: whether a password fits a stored hash does not change, so an entry cannot outlive what
-//! it was true for. A user that has gone or has another hash is not found by it.
+//! Cache of recently verified passwords, so that a reconnect needs no second hash. Entries are
+//! keyed hashes of the stored hash and the password together; neither is stored. Whether a password
+//! matches a stored hash never changes, so an entry cannot become wrong, and a removed user or a
+//! changed hash does not match any entry.
 
 use ring::hmac;
 use ring::rand::SystemRandom;
@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub struct VerifiedCache {
-    /// Drawn at each start and reload.
+    /// Random key, new at each start and reload.
     key: hmac::Key,
     lifetime: Duration,
     entries: Mutex<VerifiedEntries>,
@@ -19,11 +19,11 @@ pub struct VerifiedCache {
 
 #[derive(Default)]
 struct VerifiedEntries {
-    /// When the second began that `checks` counts.
+    /// Start of the second that `checks` counts.
     began: Option<Instant>,
     checks: u32,
     until: HashMap<VerifiedTag, Instant>,
-    /// Oldest first, which is the first to expire too.
+    /// Oldest first, which is the order of expiry.
     order: VecDeque<(VerifiedTag, Instant)>,
 }
 
@@ -36,22 +36,22 @@ impl fmt::Debug for VerifiedCache {
 
 type VerifiedTag = [u8; 32];
 
-/// Checks a second that are computed in spite of a cached result: they cost little, and hide by
-/// their time whether a password was used before.
+/// Checks per second that are computed despite a cached result, so that response times hide whether
+/// a password was used before.
 const CHECKS_BY_WORK: u32 = 10;
-/// The oldest of more than these makes room.
+/// Largest number of entries; the oldest entry makes room.
 pub const ENTRIES_MAX: usize = 10_000;
 
 impl VerifiedCache {
-    /// None where nothing is to be remembered, or where there is no chance to make a key from.
+    /// Creates a cache; `None` for a lifetime of 0, or without random bytes for a key.
     pub fn new(lifetime_s: u32) -> Option<VerifiedCache> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).ok()?;
         let lifetime = Duration::from_secs(u64::from(lifetime_s));
         (lifetime_s > 0).then(|| VerifiedCache { key, lifetime, entries: Mutex::default() })
     }
 
-    /// Whether the password is right, by memory or by `verify`. Only a right password is ever
-    /// quick: a wrong one and an unknown user take their whole time.
+    /// Whether the password is right, by the cache or by `verify`. Only a right password is ever
+    /// fast: a wrong password and an unknown user take the whole time.
     pub fn check(&self, stored: &str, password: &[u8], verify: impl FnOnce() -> bool) -> bool {
         let (tag, now) = (self.tag(stored, password), Instant::now());
         if self.count_check(now) && self.knows(&tag, now) {
@@ -64,14 +64,14 @@ impl VerifiedCache {
         is_right
     }
 
-    /// As much work as a look at a password that is not there, for a user that is not there.
+    /// Does the work of a failed lookup, for a user that does not exist.
     pub fn simulate_check(&self, stored: &str, password: &[u8]) {
         let tag = self.tag(stored, password);
         let now = Instant::now();
         std::hint::black_box(self.count_check(now) && self.knows(&tag, now));
     }
 
-    /// Counts one more check. Whether this second has had enough that were work.
+    /// Counts a check. Returns whether this second had `CHECKS_BY_WORK` computed checks already.
     fn count_check(&self, now: Instant) -> bool {
         let mut entries = self.entries();
         if entries.began.is_none_or(|began| now >= began + Duration::from_secs(1)) {
@@ -107,7 +107,7 @@ impl VerifiedCache {
             && (at <= now || entries.order.len() > ENTRIES_MAX)
         {
             entries.order.pop_front();
-            // One that was renewed stands further behind as well.
+            // A renewed entry has another element further back.
             if entries.until.get(&oldest) == Some(&at) {
                 entries.until.remove(&oldest);
             }
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_right_password_is_hashed_once_and_a_wrong_one_each_time() {
         let cache = VerifiedCache::new(60).unwrap();
-        // A second that began later does not end before.
+        // A second that began later does not end earlier.
         cache.entries().began = Some(Instant::now() + Duration::from_secs(3600));
         let hashed = Cell::new(0);
         let check = |stored: &str, password: &str, is_right: bool| {
@@ -148,7 +148,7 @@ mod tests {
             assert!(!check("h1", "wrong", false));
         }
         assert_eq!(hashed.get(), 4);
-        // The same password of another hash, and parts that meet elsewhere, are others.
+        // Another hash with the same password, and other splits of the same text, do not match.
         assert!(!check("h2", "right", false) && !check("h1r", "ight", false));
         assert!(!check("h", "1right", false));
         assert_eq!(hashed.get(), 7);

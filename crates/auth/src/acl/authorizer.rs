@@ -1,8 +1,8 @@
-//! A server that is asked by HTTP what a client may do, with EMQX's questions and answers, and
-//! those of mosquitto-go-auth and NanoMQ, who read the status alone.
+//! Authorization by an HTTP server, with EMQX's requests and answers, and with those of
+//! mosquitto-go-auth and NanoMQ, where the status alone decides.
 //!
-//! Shards ask; the control plane's runtime waits. Nothing is remembered here: that is the
-//! session's.
+//! Shards send requests; tasks of the control plane's runtime wait for answers. Decisions are
+//! cached by the session, not here.
 
 use crate::http_answer::StatusDecision;
 use crate::remote::http_call::{HttpAnswerFormat, HttpCall, HttpCallSettings};
@@ -40,7 +40,7 @@ impl HttpAuthzSettings {
     }
 }
 
-/// Servers that are asked about the clients of each listener; `None` where no server is asked.
+/// Servers that authorize the clients of each listener; `None` if no server is configured.
 #[derive(Default)]
 pub struct ListenerAuthzPools {
     /// Server for listeners without an entry.
@@ -68,7 +68,7 @@ impl Authorizer {
         *self.servers.lock().unwrap_or_else(PoisonError::into_inner) = desks.into();
     }
 
-    /// A question of a shard, on the shard's thread.
+    /// Sends a shard's request, on the shard's thread. `reply` is called later with the decision.
     pub fn authorize(
         &self,
         runtime: &ControlRuntime,
@@ -95,7 +95,7 @@ impl Authorizer {
                 }
                 AuthzDecision::Unavailable
             });
-            // Its place is free before anybody hears of it.
+            // The slot of the request is free before the reply arrives.
             drop(asked);
             reply(answer);
         });
@@ -109,7 +109,7 @@ fn log_authz_failure(trouble: &LogRateLimiter, why: &str) {
     });
 }
 
-/// The server.
+/// An HTTP server that authorizes actions of clients.
 pub struct HttpAuthzServer {
     call: HttpCall,
     answer: HttpAnswerFormat,
@@ -175,7 +175,7 @@ fn read_answer(said: &Said, form: HttpAnswerFormat) -> Result<AuthzDecision, Str
     }
 }
 
-/// A page of somebody between us is no answer.
+/// Reads an answer of 200 with JSON or a word. A page of an intermediate proxy is an error.
 fn read_json_answer(said: &Said) -> Result<AuthzDecision, String> {
     let word = match said.status {
         204 => return Ok(AuthzDecision::Allow),
@@ -192,7 +192,7 @@ fn read_json_answer(said: &Said) -> Result<AuthzDecision, String> {
     match word.as_str() {
         "allow" => Ok(AuthzDecision::Allow),
         "ok" if !said.is_json => Ok(AuthzDecision::Allow),
-        // Nobody else is asked.
+        // There is no further backend.
         "deny" | "ignore" => Ok(AuthzDecision::Deny),
         _ => Err("its answer is not allow, deny or ignore".to_string()),
     }

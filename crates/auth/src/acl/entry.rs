@@ -1,5 +1,5 @@
-//! Rules as others give them, an entry at a time: a row of a table or an object of JSON with EMQX's
-//! names. One that is wrong is an error, since a denial that is not understood would allow.
+//! Rules in the form of other projects, one entry at a time: a row of a table, or a JSON object
+//! with EMQX's names. A wrong entry is an error, since an ignored denial would allow access.
 
 use broker::authorization::acl_rules::{ANY_QOS, AclRule, TopicPattern};
 use serde_json::Value;
@@ -15,7 +15,8 @@ pub struct AclEntry {
 }
 
 impl AclEntry {
-    /// RETAIN is about publishing: an entry for both deeds that names it is two rules.
+    /// Converts the entry to rules. RETAIN restricts publishing only, so an entry with `retain` for
+    /// both actions becomes two rules.
     pub fn to_rules(&self) -> Result<Vec<AclRule>, &'static str> {
         let allows = match self.permission.as_str() {
             "allow" | "1" => true,
@@ -28,8 +29,8 @@ impl AclEntry {
             "all" | "pubsub" => (true, true),
             _ => return Err("a rule's action is not publish, subscribe or all"),
         };
-        // What would allow this very filter and no topic below it has no rule here, and allows
-        // nothing. A denial that is left out would allow.
+        // A grant of exactly one filter, with no topic below it, has no equivalent here and is
+        // dropped. A denial must not be dropped.
         let is_left_out = |text: &&String| allows && is_literal_with_wildcards(text);
         let named = self.topics.iter().filter(|text| !is_left_out(text));
         let topics: Option<Vec<TopicPattern>> = named.map(|text| parse_pattern(text)).collect();
@@ -57,8 +58,8 @@ impl AclEntry {
         Ok(rules)
     }
 
-    /// An object as EMQX's HTTP authentication and its Redis values have it. `permission` stands
-    /// for one that it may leave out.
+    /// Reads an object as in EMQX's HTTP authentication and Redis values. `permission` is the
+    /// default for objects without the field.
     pub fn from_json(value: &Value, permission: &str) -> Result<AclEntry, &'static str> {
         const WRONG: &str = "a rule is not an object with permission, action and topic";
         let mut entry = AclEntry { permission: permission.into(), ..AclEntry::default() };
@@ -89,7 +90,7 @@ fn read_texts(value: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// `eq a/b` is EMQX's way to say that a topic is no filter.
+/// Parses a filter. EMQX marks a literal topic by `eq a/b`.
 fn parse_pattern(text: &str) -> Option<TopicPattern> {
     if is_literal_with_wildcards(text) {
         return None;
@@ -97,7 +98,7 @@ fn parse_pattern(text: &str) -> Option<TopicPattern> {
     TopicPattern::parse(text.strip_prefix("eq ").unwrap_or(text)).ok()
 }
 
-/// Exactly this filter, or a variable that is none.
+/// Whether the text is EMQX's `eq FILTER` with wildcards or placeholders, taken literally.
 fn is_literal_with_wildcards(text: &str) -> bool {
     text.strip_prefix("eq ")
         .is_some_and(|exactly| exactly.contains(['+', '#']) || exactly.contains("${"))

@@ -1,5 +1,5 @@
-//! The file that says who may do what: ours, in TOML, or one of mosquitto's. It becomes a
-//! [`AclRuleSet`] only as a whole; every error names its line and what would be right.
+//! The ACL file: rules in TOML, or a file of mosquitto. It becomes an [`AclRuleSet`] only as a
+//! whole; every error has its line and says what would be right.
 
 #[cfg(feature = "http")]
 pub mod authorizer;
@@ -11,8 +11,8 @@ use broker::authorization::acl_rules::{AclRule, AclRuleSet, IpNetwork, TopicPatt
 use config::source::{self, LineErrors, TomlReader, TomlValue};
 use std::path::Path;
 
-/// Reads a file by its name: what ends in `.toml` is ours. `ports` are those of the listeners, in
-/// their order; a unix socket has none.
+/// Reads a file of rules; a name with `.toml` selects the TOML format. `ports` are the listeners'
+/// ports in order; a unix socket has none.
 pub fn read_acl_file(path: &Path, ports: &[Option<u16>]) -> Result<AclRuleSet, Vec<String>> {
     let is_ours = path.extension().is_some_and(|extension| extension == "toml");
     let rules =
@@ -35,7 +35,7 @@ pub fn read_networks(reader: &mut TomlReader<'_>, value: &TomlValue<'_>) -> Vec<
     })
 }
 
-/// A text is understood, or told by line, whichever format it is taken for.
+/// Checks for any text that both parsers succeed, or report errors with lines.
 pub fn fuzz_acl_text(text: &str) {
     check_parse_result(text, rules::read(text, &[Some(1883)]).map(|(rules, _)| rules));
     check_parse_result(text, mosquitto::read(text));

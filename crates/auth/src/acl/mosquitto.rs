@@ -1,9 +1,9 @@
 //! mosquitto's ACL file: `user NAME`, `topic [read|write|readwrite|deny] FILTER` and `pattern ...`
-//! with `%c` and `%u`. There what denies comes before what allows, a user's own topics before
-//! patterns, and topics above the first user are for clients without a name.
+//! with `%c` and `%u`. In mosquitto denials precede grants, a user's own topics precede patterns,
+//! and topics above the first user apply to clients without a name.
 //!
-//! Words end at blanks, and only there; a filter and a name have them inside. Blanks and tabs
-//! behind a line, and around a filter or a name, are not part of it.
+//! Only blanks end a word; filters and names may contain blanks. Blanks and tabs at the end of a
+//! line, and around a filter or a name, are ignored.
 
 use broker::authorization::acl_rules::{AclRule, NamePattern, TopicPattern};
 use config::source::LineErrors;
@@ -43,14 +43,14 @@ pub(super) fn read(text: &str) -> Result<Vec<AclRule>, LineErrors> {
         return Err(wrongs);
     }
     if !rules[2].is_empty() || !rules[3].is_empty() {
-        // Where there are patterns, whoever has a wildcard in its name may do what its own topics
-        // say and no more.
+        // With patterns in the file, a client with a wildcard in its name may use its own topics
+        // only.
         rules[2].insert(0, AclRule { wildcard_names_only: true, ..AclRule::default() });
     }
     Ok(rules.concat())
 }
 
-/// As C has it in the words of every place.
+/// Whether C's `isspace` holds in every locale.
 fn is_blank(c: char) -> bool {
     c.is_ascii_whitespace() || c == '\u{b}'
 }
@@ -65,7 +65,7 @@ fn parse_rule(text: &str, topic: fn(&str) -> Result<String, String>) -> Result<A
     let mut rule = AclRule { allows: true, ..AclRule::default() };
     let (word, rest) = first_word(text);
     let filter = match word {
-        // The only word is the filter, whatever it is.
+        // A single word is the filter, whatever its text.
         _ if rest.is_empty() => word,
         "deny" => {
             rule.allows = false;
@@ -91,7 +91,7 @@ fn parse_rule(text: &str, topic: fn(&str) -> Result<String, String>) -> Result<A
     Ok(rule)
 }
 
-/// The filter of a `topic`, in which nothing stands for a name.
+/// Checks the filter of a `topic`, which has no placeholders.
 fn check_literal_filter(filter: &str) -> Result<String, String> {
     if filter.contains("${") || filter.contains("%c") || filter.contains("%u") {
         return Err(format!(
@@ -101,7 +101,7 @@ fn check_literal_filter(filter: &str) -> Result<String, String> {
     Ok(filter.to_string())
 }
 
-/// The filter of a `pattern`: `%c` and `%u` stand for the client's names wherever they are.
+/// Converts the filter of a `pattern`, where `%c` and `%u` are placeholders anywhere.
 fn convert_pattern_filter(filter: &str) -> Result<String, String> {
     if filter.contains("${") {
         return Err(format!("{filter:?} has ${{, use %c for the client id and %u for the user"));

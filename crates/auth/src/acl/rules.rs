@@ -106,8 +106,8 @@ impl AclFileParser<'_, '_> {
         all
     }
 
-    /// A group of the file is its users; one that a backend gives stands for itself. So a rule for
-    /// groups is two rules in a row.
+    /// Reads a rule. A group of the file stands for its users, and a group from a backend for
+    /// itself, so a rule for groups becomes two consecutive rules.
     fn read_rule(&mut self, at: usize, table: &DeTable<'_>, all: &mut Vec<AclRule>) {
         let (mut rule, mut action, mut members) = (AclRule::default(), None, Vec::new());
         for (key, value) in table {

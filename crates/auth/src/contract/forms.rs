@@ -1,18 +1,18 @@
-//! What other people's servers, tokens and tables say, as data: each row is a form that the
-//! documents of another project show, with what it has to mean here, for every kind of client and
-//! with clients without proof let in and not.
+//! Answers, tokens and tables of other projects as data: each row is a form from another project's
+//! documents with its meaning here, tried with every kind of client, with anonymous clients allowed
+//! and refused.
 
 #[cfg(feature = "tables")]
 use super::super::password_format::{PasswordFormat, PasswordHashKind, SaltPosition};
 use super::*;
 
-/// The lines of a table, which are fields with tabs between them.
+/// Returns the lines of a table as fields separated by tabs.
 pub(super) fn rows(text: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| line.split('\t').collect())
 }
 
-/// Of "secret".
+/// The hash of "secret".
 pub(super) fn hash() -> &'static str {
     include_str!("../vectors/mosquitto_7.txt").trim().trim_start_matches("ann:")
 }
@@ -37,7 +37,7 @@ pub(super) fn password_form(text: &str) -> PasswordFormat {
     PasswordFormat { hash_kind: kind, salt, rounds: more.parse().unwrap_or(1) }
 }
 
-/// `allow:publish:a/#:qos=0,1 deny:all:*` as an ACL file has it; `*` is every topic.
+/// Converts `allow:publish:a/#:qos=0,1 deny:all:*` to the text of an ACL file; `*` is every topic.
 fn rules_file(text: &str) -> String {
     let one = |rule: &str| {
         let parts: Vec<&str> = rule.split(':').collect();
@@ -60,13 +60,13 @@ fn rules_file(text: &str) -> String {
     text.split(' ').filter(|rule| !rule.is_empty() && *rule != "nothing").map(one).collect()
 }
 
-/// What a client with these rules may do is what the text says.
+/// Checks that a principal's rules equal those of the text.
 pub(super) fn has_rules(principal: &broker::connection::authentication::Principal, text: &str) {
     are_the_rules_of(&rules_file(text), principal.permissions.clone());
 }
 
-/// The verdict that an answer of the tables stands for. `is_named` says whether the client brings
-/// more than a client id or a certificate.
+/// Checks a decision against an answer of the tables. `is_named` says whether the client sends more
+/// than a client identifier or a certificate.
 pub(super) fn is_as_told(
     verdict: AuthDecision,
     answer: &str,
@@ -90,7 +90,7 @@ pub(super) fn is_as_told(
     if came == wanted { Ok(()) } else { Err(format!("{came}, not {wanted}")) }
 }
 
-/// A authenticator that asks one backend.
+/// Returns an authenticator with one backend.
 pub(super) fn authenticator_with(
     backend: &Arc<dyn AuthBackend>,
     anonymous: bool,

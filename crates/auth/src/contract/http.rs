@@ -1,5 +1,5 @@
-//! The contract for a server that is asked by HTTP, and what is its own: how it is asked, what its
-//! answers do, what its silence and its death do.
+//! The contract for an HTTP server, and its own tests: requests, answers, timeouts and lost
+//! servers.
 
 use super::super::http::{HttpAuthServer, HttpAuthSettings};
 use super::super::remote::RemoteBackend;
@@ -35,7 +35,7 @@ pub(super) fn backend(settings: &HttpAuthSettings, bounds: RemoteLimits) -> Arc<
     Arc::new(RemoteBackend::new(http, bounds, Arc::new(ControlRuntime::default())))
 }
 
-/// Knows ann, whose password is "right".
+/// Knows ann, with the password "right".
 fn judge(asked: &WebRequest) -> WebResponse {
     let said: serde_json::Value = serde_json::from_str(&asked.body).unwrap();
     let text = |name: &str| said[name].as_str().unwrap_or_default().to_string();
@@ -120,7 +120,7 @@ fn no_name_leads_out_of_the_path() {
     assert!(asked[3].line.contains("/users/a%2Fb/id?way=a%2Fb"), "{:?}", asked[3]);
 }
 
-/// A server that is told the client id alone says nothing of who uses it.
+/// A server that receives only the client identifier does not confirm the user name.
 #[test]
 fn a_name_that_the_server_was_not_asked_about_is_nobodys() {
     let web =
@@ -209,7 +209,7 @@ fn silence_is_waited_for_only_so_long_and_by_only_so_many() {
         all.iter().map(|one| user_of(one.recv_timeout(SOON).unwrap()).unwrap_err()).collect();
     let with = |refusal| all.iter().filter(|one| **one == refusal).count();
     assert_eq!((with(Refusal::NoVerdict), with(Refusal::TooBusy)), (3, 7), "{all:?}");
-    // Nobody who waited in vain keeps a place.
+    // A request that timed out must not hold a slot.
     assert_eq!(answer(&authenticator, &claim(Some("quick"), Some(b"x"))), Ok("quick".into()));
 }
 
@@ -218,7 +218,7 @@ fn a_server_is_not_asked_about_clients_that_have_gone() {
     let (goes_on, waits) = std::sync::mpsc::channel::<()>();
     let waits = std::sync::Mutex::new(waits);
     let web = TestWebServer::start(0, None, move |asked| {
-        // The first question is answered when the others have come.
+        // The first request is answered after the other requests have arrived.
         let _ = waits.lock().expect("one connection").recv_timeout(SOON);
         judge(asked)
     });
@@ -231,14 +231,15 @@ fn a_server_is_not_asked_about_clients_that_have_gone() {
             (ask_while(&authenticator, &subject.right, &liveness), liveness)
         })
         .collect();
-    // Clients that are told no at once pass the queue: all before them have been with the backend.
+    // Clients that are refused at once pass the queue: all earlier clients were sent to the
+    // backend.
     let (here, gone) = all.split_at(5);
     gone.iter().for_each(|(_, liveness)| liveness.close());
     drop(goes_on);
     for (answer, _) in here {
         assert_eq!(user_of(answer.recv_timeout(SOON).unwrap()), Ok("ann".into()));
     }
-    // One of those that have gone may have been asked about before it went.
+    // One of the closed connections may have been sent before it closed.
     let answered = gone.iter().filter(|(answer, _)| answer.recv_timeout(SOON).is_ok()).count();
     assert!(answered <= 1, "{answered}");
     let asked = web.asked().len();
@@ -251,7 +252,7 @@ fn a_server_that_was_gone_is_asked_again() {
     let subject = subject(backend(&settings(&web, HttpParamPlacement::Json), BOUNDS));
     let authenticator = authenticator_for(std::slice::from_ref(&subject.backend));
     assert_eq!(answer(&authenticator, &subject.right), Ok("ann".into()));
-    // It closed what it had kept open, as servers do: nobody notices.
+    // A server that closes idle connections causes no failure.
     web.drop_connections();
     assert_eq!(answer(&authenticator, &subject.right), Ok("ann".into()));
     let port = web.port;
@@ -262,7 +263,7 @@ fn a_server_that_was_gone_is_asked_again() {
     assert_eq!(answer_at_last(&authenticator, &subject.right), Ok("ann".into()));
     assert_eq!(answer(&authenticator, &subject.wrong), Err(Refusal::BadCredentials));
     drop(web);
-    // One that closes after every answer is asked over a new connection each time.
+    // A server that closes after every answer is asked over a new connection each time.
     let curt = TestWebServer::start(port, None, |_| {
         WebResponse::JsonAndClose(r#"{"result":"allow"}"#.into())
     });
@@ -294,7 +295,7 @@ fn over_tls_only_the_server_that_we_trust_is_asked() {
         answer(&authenticator_for(&[with("stranger-ca.pem")]), &right),
         Err(Refusal::NoVerdict)
     );
-    // Nor is anything sent in plain text to whom should speak TLS.
+    // No request is sent in plain text to a server that should use TLS.
     assert!(web.asked().is_empty());
     let _ = std::fs::remove_dir_all(folder);
 }

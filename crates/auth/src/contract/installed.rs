@@ -1,10 +1,10 @@
-//! What a test needs and this host may not have. The test is left out then and says so; where all
-//! of them are wanted, as in `cargo x test` as root and in CI, it fails.
+//! Programs that a test needs and this host may lack. Such a test is skipped with a message; with
+//! `TEST_ALL_SERVERS`, as in `cargo x test` as root and in CI, it fails.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Where a program is, by its path or by its name.
+/// Returns the path of a program, given by path or by name.
 pub(super) fn installed(what: &str, program: impl AsRef<Path>) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     // Servers are where only root looks.
@@ -21,10 +21,10 @@ pub(super) fn is_installed(what: &str, program: impl AsRef<Path>) -> bool {
     installed(what, program).is_some()
 }
 
-/// Whoever says so ends the test.
+/// Reports a skipped test.
 pub(super) fn leave_out(why: &str) {
     let is_wanted = std::env::var_os("TEST_ALL_SERVERS").is_some();
     assert!(!is_wanted, "{why}, and TEST_ALL_SERVERS wants it");
-    // Not `eprintln`, which nobody sees of a test that passes.
+    // Not `eprintln`, whose output is hidden for a test that passes.
     let _ = std::io::stderr().write_all(format!("left out: {why}\n").as_bytes());
 }

@@ -1,4 +1,4 @@
-//! The contract for tokens whose keys another server publishes, and what becomes of the keys.
+//! The contract for tokens with keys from another server, and the life of these keys.
 
 use super::super::jwks::RemoteJwks;
 use super::super::jwt::{JwtBackend, JwtClaimNames, JwtKeySource, JwtValidator, TokenLocation};
@@ -65,7 +65,7 @@ fn a_key_that_is_not_here_is_looked_for_but_not_all_the_time() {
     assert_eq!(answer(&authenticator, &token("ann", "old")), Ok("ann".into()));
     assert_eq!(web.asked().len(), 1, "fetched at the start, and waited for");
     keys.lock().unwrap().push("new");
-    // It was looked for a moment ago: names of keys are invented easily.
+    // The set was fetched a moment ago, and names of keys are easily invented.
     for _ in 0..10 {
         assert_eq!(answer(&authenticator, &token("ann", "new")), Err(Refusal::BadCredentials));
     }
@@ -87,10 +87,10 @@ fn keys_stay_when_no_others_can_be_had() {
     set.let_time_pass();
     assert_eq!(answer(&authenticator, &token("ann", "new")), Err(Refusal::BadCredentials));
     assert_eq!(answer(&authenticator, &token("ann", "old")), Ok("ann".into()));
-    // Nor does a reload lose them.
+    // A reload keeps the keys.
     authenticator.replace_backends(chain(&[backend(&url, std::slice::from_ref(&set)).1]), LIMITS);
     assert_eq!(answer(&authenticator, &token("ann", "old")), Ok("ann".into()));
-    // What says that there is nothing is no secret.
+    // An error page is not a secret.
     let page = TestWebServer::start(port, None, |_| {
         WebResponse::Html(200, "a page of more than thirty-two bytes")
     });

@@ -1,6 +1,6 @@
-//! What every backend has to stand, whatever it asks: right and wrong proof, strange proof, silence
-//! and death, another version of itself while clients wait. A new backend gets a `ContractSubject`:
-//! here, or in a file of its own where a server has to be started for it.
+//! The contract of all backends: right, wrong and malformed credentials, silent and failed
+//! backends, replacement while clients wait. A new backend adds a [`ContractSubject`]: here, or in
+//! a file of its own if a server has to be started.
 
 mod forms;
 #[cfg(feature = "http")]
@@ -50,13 +50,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A backend with a client that it knows.
+/// A backend with a client known to it.
 struct ContractSubject {
     backend: Arc<dyn AuthBackend>,
     right: AuthRequest,
-    /// The same client with another's proof.
+    /// The same client with credentials of another client.
     wrong: AuthRequest,
-    /// A client that it knows nothing of.
+    /// A client that the backend does not know.
     stranger: AuthRequest,
     user: &'static str,
 }
@@ -151,7 +151,7 @@ fn subjects() -> Vec<ContractSubject> {
     ]
 }
 
-/// All of it, for a backend that is started in a file of its own.
+/// All tests of the contract, for a backend that is started in a file of its own.
 #[cfg(feature = "remote")]
 fn stands(subject: &ContractSubject) {
     let all = [
@@ -166,7 +166,7 @@ fn stands(subject: &ContractSubject) {
     all.iter().for_each(|rule| rule(subject));
 }
 
-/// What ann may do, as a file says it. Whoever else says it has said the same, to the letter.
+/// Permissions of ann as an ACL file; every other source must yield equal rules.
 const RULES: &str = "[[rule]]\nallow = \"publish\"\ntopic = \"a/${clientid}\"\nqos = 1\n\
     retain = false\n[[rule]]\ndeny = \"all\"\ntopic = \"b/#\"\n";
 
@@ -196,7 +196,7 @@ fn ask(authenticator: &Arc<Authenticator>, request: &AuthRequest) -> Receiver<Au
     ask_while(authenticator, request, &ConnectionLiveness::default())
 }
 
-/// The same for a client that may leave before there is an answer.
+/// Authenticates a client whose connection may close before the answer.
 fn ask_while(
     authenticator: &Arc<Authenticator>,
     request: &AuthRequest,
@@ -231,8 +231,7 @@ fn answer(authenticator: &Arc<Authenticator>, request: &AuthRequest) -> Result<S
 }
 
 #[cfg(feature = "remote")]
-/// Asks until there is an answer other than that nobody can say: a server that was gone is tried
-/// again after a while.
+/// Repeats until there is a decision: a lost server is tried again after a while.
 fn answer_at_last(
     authenticator: &Arc<Authenticator>,
     request: &AuthRequest,
@@ -246,7 +245,7 @@ fn answer_at_last(
     }
 }
 
-/// Answers whatever it is told to.
+/// A backend that calls its function for each request.
 struct ScriptedBackend(fn(BackendReply));
 
 impl AuthBackend for ScriptedBackend {
@@ -259,7 +258,7 @@ impl AuthBackend for ScriptedBackend {
     }
 }
 
-/// Answers when it is told to.
+/// A backend that stores its replies until the test answers.
 #[derive(Default)]
 struct SlowBackend {
     kept: Mutex<Vec<BackendReply>>,
@@ -383,7 +382,7 @@ fn is_forgotten(subject: &ContractSubject) {
     authenticator.replace_backends(chain(&[ignorant()]), LIMITS);
     let refusal = answer(&authenticator, &subject.right).unwrap_err();
     assert!(matches!(refusal, Refusal::BadCredentials | Refusal::NotWelcome), "{refusal:?}");
-    // Whoever is asked about just then is judged by what is new, too.
+    // A request in progress is decided by the new backends as well.
     let slow = Arc::new(SlowBackend::default());
     let backend: Arc<dyn AuthBackend> = slow.clone();
     authenticator.replace_backends(chain(std::slice::from_ref(&backend)), LIMITS);
@@ -455,7 +454,7 @@ fn nobody_is_asked_about_a_client_that_has_gone() {
         }
         reply.send(BackendOutcome::Allow(Box::default()));
     }));
-    // Behind the first backend as well as before it.
+    // Once after the first backend, and once before it.
     let authenticator = Authenticator::new(
         chain(&[ignorant(), slow]),
         AuthenticatorLimits { threads: 1, queue_max: 100, ..LIMITS },
@@ -510,7 +509,7 @@ fn each_name_of_a_certificate_can_be_the_user() {
     }
 }
 
-/// A client that proves by SCRAM that it knows its password, and begins with these words.
+/// Authenticates by SCRAM with `first` as the client's first message.
 fn begin_with(
     authenticator: &Arc<Authenticator>,
     first: &str,

@@ -1,4 +1,4 @@
-//! The contract for MariaDB, with a real one.
+//! The contract for a real MariaDB server.
 
 use super::super::remote::RemoteBackend;
 use super::super::remote::template::AuthTemplate;

@@ -1,5 +1,4 @@
-//! A server that is asked what a client may do: how it is asked, what its answers mean, what its
-//! silence and its death do.
+//! The contract of authorization by HTTP: requests, answers, timeouts and lost servers.
 
 use super::super::remote::http_call::{HttpCallSettings, HttpParamPlacement};
 use super::super::remote::template::AuthTemplate;
@@ -28,7 +27,7 @@ fn settings(web: &TestWebServer, form: HttpParamPlacement) -> HttpAuthzSettings 
     HttpAuthzSettings { call, cache_s: 60, ..HttpAuthzSettings::default() }
 }
 
-/// A authorizer, and the thread that asks for it.
+/// An authorizer with its runtime.
 #[derive(Default)]
 struct AuthorizerFixture {
     authorizer: Authorizer,
@@ -71,7 +70,7 @@ fn answer(fixture: &AuthorizerFixture, topic: &str) -> AuthzDecision {
     ask(fixture, question(topic)).recv_timeout(SOON).expect("an answer")
 }
 
-/// Says of a topic what the topic says.
+/// Answers as the topic of the request says.
 fn judge(asked: &WebRequest) -> WebResponse {
     let said: serde_json::Value = serde_json::from_str(&asked.body).unwrap();
     match said["t"].as_str().unwrap_or_default() {
@@ -149,14 +148,14 @@ fn silence_is_waited_for_only_so_long_and_by_only_so_many() {
     let fixture = authorizer_fixture(&settings(&web, HttpParamPlacement::Json), bounds);
     let begun = std::time::Instant::now();
     let all: Vec<_> = (0..10).map(|_| ask(&fixture, question("slow"))).collect();
-    // Those for whom there is no place hear at once.
+    // Requests without a free slot are refused at once.
     let at_once =
         all.iter().rev().take(7).all(|one| one.try_recv() == Ok(AuthzDecision::Unavailable));
     assert!(at_once && begun.elapsed() < SOON);
     for one in &all[..3] {
         assert_eq!(one.recv_timeout(SOON), Ok(AuthzDecision::Unavailable));
     }
-    // Nobody who waited in vain keeps a place.
+    // A request that timed out must not hold a slot.
     assert_eq!(answer(&fixture, "allow"), AuthzDecision::Allow);
 }
 

@@ -1,16 +1,16 @@
-//! Ports of servers that tests start, stop, and start again where they were.
+//! Ports of servers that tests start, stop and restart on the same port.
 
 use socket2::{Domain, Socket, Type};
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below the ports that the system gives to whoever names none and to outgoing connections.
+/// Below the ephemeral ports of the system.
 const FIRST: u32 = 15_000;
 const COUNT: u32 = 17_000;
 
-/// Nobody listens there, nor will: no test gets a port that another one has got, and the system
-/// gives none of them away while a server is away for a while.
+/// Returns a free port. No other test gets the same port, and the system does not assign it while a
+/// server is stopped.
 pub(super) fn free_port() -> u16 {
     static GIVEN: OnceLock<AtomicU32> = OnceLock::new();
     // Two test processes side by side begin apart.
@@ -24,8 +24,8 @@ pub(super) fn free_port() -> u16 {
     }
 }
 
-/// Asked without listening: a process that another test is just starting has what this one has open
-/// until it executes its program, and a broker could not listen there that long.
+/// Whether the port is free, checked without `listen`: a child process of another test inherits
+/// descriptors until its `exec`, and a listening socket among them would block a broker that long.
 fn is_free(port: u16) -> bool {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.set_reuse_address(true).expect("a socket");

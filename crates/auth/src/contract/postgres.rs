@@ -1,4 +1,4 @@
-//! The contract for PostgreSQL, with a real one.
+//! The contract for a real PostgreSQL server.
 
 use super::super::remote::RemoteBackend;
 use super::super::remote::template::AuthTemplate;
@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use transport::TlsClientOptions;
 
-/// Packages of Debian name their programs by version.
+/// Returns the path of a PostgreSQL program; Debian installs programs in a folder per version.
 fn program(name: &str) -> String {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let found = versions.map(|version| version.path().join("bin").join(name));
@@ -55,7 +55,7 @@ impl PostgresServer {
         let mut single = as_user(USER, &program("postgres"));
         single.args(["--single", "-D", &at, "postgres"]);
         let hash = include_str!("../vectors/mosquitto_7.txt").trim().trim_start_matches("ann:");
-        // A statement a line, as a server without clients reads them; HASH is of "secret".
+        // One statement per line, as the single-user server reads them; HASH is of "secret".
         run(single, &include_str!("postgres.sql").replace("HASH", hash));
         let port = free_port();
         PostgresServer { started: serve(&folder, port), folder, port }

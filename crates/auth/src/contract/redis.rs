@@ -1,4 +1,4 @@
-//! The contract for Redis, with a real one.
+//! The contract for a real Redis server.
 
 use super::super::password_format::{PasswordFormat, PasswordHashKind, SaltPosition};
 use super::super::remote::RemoteBackend;
@@ -100,7 +100,7 @@ fn serve(folder: &Path, plain: u16, tls: u16) -> ServerProcess {
     let file = folder.join("redis.conf").display().to_string();
     fs::write(&file, options).unwrap();
     give(Path::new(&file), USER);
-    // It tells on stdout that it is ready.
+    // Redis reports its readiness on stdout.
     let command = ["sh", "-c", "exec redis-server \"$0\" >&2", &file];
     ServerProcess::new(&command, USER, "TERM", "Ready to accept connections")
 }
@@ -130,11 +130,11 @@ fn redis_stands_the_contract() {
     let AuthDecision::Allow(principal) = verdict else { panic!("{verdict:?}") };
     assert_eq!(principal.groups, ["staff".into(), "night".into()]);
     assert!(principal.is_superuser);
-    // Its hashes have no order and nothing that denies.
+    // Hashes of Redis have no order, so they hold grants only.
     let rules = "[[rule]]\nallow = \"publish\"\ntopic = \"a/${clientid}\"\n\
                  [[rule]]\nallow = \"subscribe\"\ntopic = \"b/#\"\nqos = [0, 1]\n";
     are_the_rules_of(rules, principal.permissions);
-    // What cannot be understood lets nobody in: rules that deny, no hash, no hash table.
+    // Malformed rows refuse the client: rules that deny, no hash, no hash table.
     for user in ["root", "plain", "none", "text"] {
         assert_eq!(answer(&authenticator, &who(user)), Err(Refusal::NoVerdict), "{user}");
     }
@@ -163,7 +163,7 @@ fn redis_stands_the_contract() {
     );
 }
 
-/// A row's commands for a client of its own, whose name is a number.
+/// Returns the commands of a row, for a client with a number as its name.
 fn commands(row: &str, name: &str) -> String {
     let named = row.replace("user:N", &format!("user:{name}"));
     let named = named.replace("acl:N", &format!("acl:{name}"));
@@ -220,7 +220,7 @@ fn forms_of_hashes(server: &RedisServer) {
             other => panic!("{whose}: {text}: {other:?}, not {rules}"),
         }
     }
-    // By its id alone, with a password.
+    // By the client identifier alone, with a password.
     let user = Some(RedisCommand::parse("HGET user:${clientid} password_hash").unwrap());
     let settings = RedisAuthSettings { user, rules: None, ..settings(&url) };
     let redis = RedisAuthServer::new(&settings, None, PasswordFormat::default(), &[]).unwrap();

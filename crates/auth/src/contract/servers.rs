@@ -1,5 +1,5 @@
-//! Servers of others that tests start: each on a free port with its files in a scratch folder, and
-//! none outlives the test, however that ends.
+//! Servers of other projects for tests: each on a free port, with files in a scratch folder. No
+//! server outlives the test, however the test ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -10,15 +10,16 @@ pub(super) struct ServerProcess {
     child: Child,
 }
 
-/// A part of the shell ends the server as soon as nobody holds the other end of its input, which
-/// is when we stop it or are gone ourselves; the rest of it ends with the server.
+/// A part of the shell stops the server when its input is closed, by us or by our end; the other
+/// part ends with the server.
 const GUARD: &str = r#"
     signal=$1; shift; exec 3<&0; "$@" </dev/null 3<&- & server=$!
     { read -r _ <&3; kill -"$signal" $server; } >/dev/null 2>&1 &
     exec 3<&-; wait $server"#;
 
 impl ServerProcess {
-    /// Returns when a line of the server's has `ready` in it. The signal ends it in order.
+    /// Starts a server and waits for a line with `ready`. `signal` stops the server in an orderly
+    /// way.
     pub(super) fn new(command: &[&str], user: &str, signal: &str, ready: &str) -> ServerProcess {
         let mut guard = as_user(user, "sh");
         guard.args(["-c", GUARD, "sh", signal]).args(command).current_dir("/");
@@ -46,12 +47,12 @@ impl Drop for ServerProcess {
     }
 }
 
-/// A full pipe would stop the server.
+/// Reads the remaining output: a full pipe would block the server.
 fn read_away(mut lines: BufReader<ChildStderr>) {
     let _ = std::io::copy(&mut lines, &mut std::io::sink());
 }
 
-/// Some servers do not run as root.
+/// Returns a command that runs as `user` if we are root: some servers refuse to run as root.
 pub(super) fn as_user(user: &str, program: &str) -> Command {
     if !rustix::process::geteuid().is_root() {
         return Command::new(program);
@@ -70,7 +71,7 @@ pub(super) fn run(mut command: Command, input: &str) {
     assert!(ended.status.success(), "{command:?}: {said}");
 }
 
-/// Empty, and of the user whom the server runs as.
+/// Creates an empty folder that belongs to `user`.
 pub(super) fn folder(name: &str, user: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("godwit-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&path);
@@ -87,7 +88,7 @@ pub(super) fn give(path: &Path, user: &str) {
     }
 }
 
-/// An empty MariaDB, whose server runs as `mysql` where we may do so.
+/// Installs an empty MariaDB; as root, the server runs as `mysql`.
 #[cfg(feature = "mysql")]
 pub(super) fn install_mariadb(files: &Path) {
     let mut install = Command::new("mariadb-install-db");

@@ -1,5 +1,5 @@
-//! What each server with tables has to stand beside the contract: what its rows mean, wrong
-//! queries, silence, TLS, death and return.
+//! The further tests of SQL servers: meanings of rows, wrong queries, timeouts, TLS, lost servers
+//! and their return.
 
 use super::super::password_format::{PasswordFormat, PasswordHashKind, SaltPosition};
 use super::forms::{authenticator_with, has_rules, hash, is_as_told, password_form, rows, verdict};
@@ -7,9 +7,9 @@ use super::*;
 use net::server_pool::RemoteLimits;
 
 pub(super) trait SqlServer {
-    /// In the tables of forms.
+    /// Name of the server in the tables of `forms`.
     const NAME: &'static str;
-    /// A query that takes longer than anybody waits.
+    /// A query that exceeds every timeout.
     const SLOW: &'static str;
 
     fn backend(&self, asks: &SqlBackendOptions) -> Arc<dyn AuthBackend>;
@@ -17,13 +17,13 @@ pub(super) trait SqlServer {
     fn restart(&mut self);
 }
 
-/// What differs between the backends of one test.
+/// Options that differ between the backends of one test.
 pub(super) struct SqlBackendOptions {
     pub(super) who: &'static str,
     pub(super) user: &'static str,
     pub(super) rules: Option<&'static str>,
     pub(super) form: PasswordFormat,
-    /// Who vouches for the server, if it is asked over TLS.
+    /// CA file for a connection over TLS.
     pub(super) authority: Option<&'static str>,
     pub(super) bounds: RemoteLimits,
 }
@@ -41,7 +41,7 @@ impl Default for SqlBackendOptions {
     }
 }
 
-/// What URLs have in their encoded form.
+/// A password with characters that URLs encode.
 pub(super) const PASSWORD: &str = "it's our p@ss:word/%";
 
 fn who(user: &str) -> AuthRequest {
@@ -92,7 +92,7 @@ fn reads_rows(server: &impl SqlServer, authenticator: &Arc<Authenticator>) {
     assert_eq!(principal.groups, ["staff".into(), "night".into()]);
     assert!(!principal.is_superuser);
     are_the_rules_of(RULES, principal.permissions);
-    // What cannot be understood lets nobody in.
+    // Malformed rows refuse the client.
     for user in ["root", "plain", "twice", "none"] {
         assert_eq!(answer(authenticator, &who(user)), Err(Refusal::NoVerdict), "{user}");
     }
@@ -134,15 +134,15 @@ fn survives_trouble<S: SqlServer>(server: &S) {
     assert_eq!(one(slow, &who("ann")), Err(Refusal::NoVerdict));
 }
 
-/// Of this server's rows: the part of a table that is about it.
+/// Returns the rows of a table that apply to this server.
 fn rows_of<S: SqlServer>(table: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
     rows(table).filter(|row| ["sql", S::NAME].contains(&row[1]))
 }
 
-/// A query that brings one row with these columns.
+/// Returns a query for one row with these columns.
 fn query(columns: &str, condition: &str) -> &'static str {
     let columns = columns.replace("'H'", &format!("'{}'", hash()));
-    // A placeholder in a text of the query would be bound: here the table is to have it.
+    // A placeholder inside a text of the query would be bound; the row must contain it instead.
     let texts = columns.split('\'').enumerate().map(|(at, part)| match part.split_once("${") {
         _ if at % 2 == 0 => part.to_string(),
         None => format!("'{part}'"),
@@ -189,7 +189,7 @@ fn forms_of_rules<S: SqlServer>(server: &S) {
     }
 }
 
-/// By the id that it says, or by its certificate, with a password and without.
+/// By the client identifier or the certificate, with and without a password.
 fn knows_clients_by_more_than_a_name<S: SqlServer>(server: &S) {
     let by_id = AuthRequest { client_id: "ann".into(), ..claim(None, Some(b"secret")) };
     let by_certificate = AuthRequest {

@@ -1,4 +1,4 @@
-//! Certificates for servers that tests start.
+//! Certificates for servers of tests.
 
 #[path = "../../../godwit/tests/process/certs.rs"]
 mod certs;
@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A folder with a test CA, another one, and a certificate for localhost.
+/// Creates a folder with a test CA, a second CA, and a certificate for localhost.
 pub(super) fn certificates(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("godwit-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

@@ -1,5 +1,5 @@
-//! A small HTTP server for tests: it answers as it is told, with and without TLS, and can be
-//! stopped and started again where it was.
+//! A small HTTP server for tests, with and without TLS, which answers by a function and can restart
+//! on the same port.
 
 use super::ports::free_port;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// What somebody asked.
+/// A request that the server received.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WebRequest {
     pub(super) line: String,
@@ -24,9 +24,9 @@ pub(super) enum WebResponse {
     Html(u16, &'static str),
     /// With a content type, or `-` for none.
     Custom(u16, &'static str, &'static str),
-    /// Nothing, ever.
+    /// No answer.
     Silence,
-    /// The connection ends after the answer, without a word of it before.
+    /// The connection is closed after the answer, without an announcement.
     JsonAndClose(String),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct TestWebServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// No test goes on after it has failed with a lock in hand.
+/// A panic with the lock held fails the test.
 const WHOLE: &str = "nobody panicked";
 
 struct ResponseHandler(Box<dyn Fn(&WebRequest) -> WebResponse + Send + Sync>);
@@ -50,7 +50,7 @@ struct TestWebServerState {
 }
 
 impl TestWebServer {
-    /// Port 0 is one that nobody else gets.
+    /// Starts a server. Port 0 selects a port that no other test gets.
     pub(super) fn start(
         port: u16,
         tls: Option<Arc<ServerConfig>>,
@@ -84,7 +84,7 @@ impl TestWebServer {
         format!("{scheme}://localhost:{}", self.port)
     }
 
-    /// What was asked since the last time.
+    /// Returns the requests since the last call.
     pub(super) fn asked(&self) -> Vec<WebRequest> {
         std::mem::take(&mut *self.open.asked.lock().expect(WHOLE))
     }
@@ -96,7 +96,8 @@ impl TestWebServer {
     }
 }
 
-/// A process that somebody starts meanwhile has what we closed open, until it is another program.
+/// Listens on the port, with retries: a child process of another test may hold the old socket until
+/// its `exec`.
 fn listen(port: u16) -> TcpListener {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -121,7 +122,7 @@ impl Drop for TestWebServer {
 
 impl TestWebServerState {
     fn serve(&self, stream: TcpStream) {
-        // `streams` has it too, so that nothing closes it otherwise.
+        // `streams` has a copy of the descriptor, so that the test can close the connection.
         let own = stream.try_clone().expect("a descriptor");
         match &self.tls {
             Some(tls) => {
@@ -146,7 +147,7 @@ impl TestWebServerState {
                 WebResponse::Silence => continue,
             };
             let len = body.len();
-            // Whom too many ask says when to ask again.
+            // A server with too many requests says when to retry.
             let wait = if status == 429 { "Retry-After: 1\r\n" } else { "" };
             let kind =
                 if kind == "-" { String::new() } else { format!("Content-Type: {kind}\r\n") };

@@ -1,10 +1,10 @@
-//! Options of all servers that are asked who a client is and what it may do.
+//! Options of all servers that authenticate or authorize clients.
 
 use super::{AuthOptionTables, AuthOptionTarget};
 use config::row::{OptionRow, OptionScope, PATH, count};
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Options of all servers that are asked.
+    /// Options common to all such servers.
     pub const BACKENDS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.backend_ca",

@@ -22,7 +22,7 @@ fn part(word: &str) -> Option<CertificateNameField> {
     }
 }
 
-/// A path is looked at when it is read.
+/// Checks a URL; a path is checked when the file is read.
 fn check_keys(text: &str) -> Result<(), String> {
     #[cfg(feature = "http")]
     if text.contains("://") {
@@ -34,7 +34,7 @@ fn check_keys(text: &str) -> Result<(), String> {
 }
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// The file of rules.
+    /// The option `acl.file`.
     pub const ACL: &'static [OptionRow<S>] = &[OptionRow {
         key: "acl.file",
         kind: PATH,
@@ -52,7 +52,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
 }
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Options of who a client is.
+    /// Options of authentication.
     pub const CLIENTS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.certificate",

@@ -1,4 +1,4 @@
-//! Options of the servers that are asked by HTTP.
+//! Options of HTTP servers that authenticate or authorize clients.
 
 use super::{AuthOptionTables, AuthOptionTarget};
 use crate::remote::http_call::{HttpAnswerFormat, HttpParamPlacement};
@@ -49,7 +49,7 @@ fn parse_client(text: &str) -> Result<AuthTemplate, String> {
     AuthTemplate::parse(text, true)
 }
 
-/// The server and the text behind it.
+/// Splits a URL into the server and the template of path and query.
 fn http_url(text: &str, parse: TemplateParser) -> Result<(ServerUrl, AuthTemplate), String> {
     let url = ServerUrl::parse(text, SCHEMES)?;
     let target = parse(&url.path)?;
@@ -90,7 +90,7 @@ fn form(value: &OptionValue) -> HttpParamPlacement {
 }
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Options of the server that is asked what clients may do.
+    /// Options `acl.http_*` of the server that authorizes clients.
     pub const HTTP_ACL: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "acl.http_answer",
@@ -185,7 +185,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
 }
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Options of the web server that is asked who a client is.
+    /// Options `auth.http_*` of the server that authenticates clients.
     pub const HTTP: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.http_acl",

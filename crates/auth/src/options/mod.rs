@@ -18,11 +18,11 @@ use crate::settings::SecuritySettings;
 use broker::options::BrokerOptions;
 use std::marker::PhantomData;
 
-/// Settings of the program that the rows are for.
+/// Settings of a program that uses the option rows.
 pub trait AuthOptionTarget {
     fn security(&mut self) -> &mut SecuritySettings;
     fn broker(&mut self) -> &mut BrokerOptions;
 }
 
-/// Tables of rows for a program whose settings are `S`.
+/// Tables of [`OptionRow`](config::row::OptionRow)s for a program whose settings are `S`.
 pub struct AuthOptionTables<S>(PhantomData<S>);

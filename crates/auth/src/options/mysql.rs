@@ -14,7 +14,7 @@ const URL: OptionKind = OptionKind::Text {
     },
 };
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Options of MySQL.
+    /// Options `auth.mysql_*`.
     pub const MYSQL: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.mysql_rules",

@@ -14,7 +14,7 @@ const URL: OptionKind = OptionKind::Text {
     },
 };
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Options of PostgreSQL.
+    /// Options `auth.postgres_*`.
     pub const POSTGRES: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.postgres_rules",

@@ -23,7 +23,7 @@ const RULES: OptionKind = OptionKind::Text {
 };
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Options of Redis.
+    /// Options `auth.redis_*`.
     pub const REDIS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.redis_rules",

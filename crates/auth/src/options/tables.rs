@@ -1,4 +1,4 @@
-//! Options of servers that keep users and rules in tables.
+//! Options of databases with users and rules.
 
 use super::{AuthOptionTables, AuthOptionTarget};
 use crate::password_format::{PasswordHashKind as Hashed, SaltPosition};
@@ -11,7 +11,7 @@ use config::value::TextCheck;
 use net::sql::SqlDatabase;
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Options that all databases share.
+    /// Options `auth.password_*` that all databases share.
     pub const TABLES: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.password_form",
@@ -71,7 +71,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
     ];
 }
 
-/// The query for a user, which there has to be.
+/// Returns the kind of a required query for a user.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(super) const fn user_query<D: SqlDatabase>() -> OptionKind {
     let check: TextCheck = |text| match query::<D>(text)? {
@@ -87,7 +87,7 @@ pub(super) const fn any_query<D: SqlDatabase>() -> OptionKind {
     OptionKind::Text { of: "a query", check: |text| query::<D>(text).map(|_| ()) }
 }
 
-/// Empty asks nothing.
+/// Parses a query; an empty text disables it.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(super) fn query<D: SqlDatabase>(text: &str) -> Result<Option<AuthTemplate>, String> {
     SqlQuery::parse(text, D::placeholder)?;

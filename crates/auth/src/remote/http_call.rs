@@ -15,20 +15,20 @@ pub struct HttpCallSettings {
     /// Server, and path and query, which may have placeholders.
     pub url: Option<(ServerUrl, AuthTemplate)>,
     pub form: HttpParamPlacement,
-    /// Names and what each says of the client.
+    /// Names of parameters, with the template of each value.
     pub params: Vec<(String, AuthTemplate)>,
-    /// Values may be keys of an API.
+    /// Header names and values, which may be API keys.
     pub headers: Vec<(String, SecretBytes)>,
 }
 
 /// Placement of the parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HttpParamPlacement {
-    /// The query of a GET.
+    /// In the query of a GET.
     Query,
-    /// The body of a POST, as a form.
+    /// In the body of a POST, as a form.
     Encoded,
-    /// In the body, as a JSON object.
+    /// In the body of a POST, as a JSON object.
     #[default]
     Json,
 }
@@ -36,14 +36,14 @@ pub enum HttpParamPlacement {
 /// Part of an answer that decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HttpAnswerFormat {
-    /// An object of JSON, as EMQX 5 or mosquitto-go-auth has it, or a word.
+    /// A JSON object in the form of EMQX 5 or mosquitto-go-auth, or a word.
     #[default]
     Json,
-    /// `result` of an object of JSON or of a form, as EMQX 5 has it, and nothing else.
+    /// Only EMQX 5's `result`, in a JSON object or a form.
     Emqx,
-    /// The status alone, as EMQX 4 and NanoMQ have it.
+    /// The status alone, as in EMQX 4 and NanoMQ.
     Status,
-    /// The word `ok`, as mosquitto-go-auth has it.
+    /// The word `ok`, as in mosquitto-go-auth.
     Text,
 }
 
@@ -56,7 +56,7 @@ pub struct HttpCall {
 }
 
 impl HttpCallSettings {
-    /// Whether a question says this.
+    /// Whether the URL or a parameter uses the variable.
     pub fn uses_variable(&self, value: AuthVariable) -> bool {
         let target = self.url.iter().map(|(_, target)| target);
         let mut all = self.params.iter().map(|(_, template)| template).chain(target);

@@ -1,8 +1,8 @@
-//! Backends that ask another server: a few connections to it, questions that wait for one, and
-//! what happens when it is slow or gone.
+//! Backends that call another server: a few connections, queued requests, and the behaviour with a
+//! slow or lost server.
 //!
-//! Everything here runs on the control plane's runtime. What costs work, such as checking a
-//! password against a hash that the server gave, goes back to the authenticator's threads.
+//! Requests run on the control plane's runtime. Computation, such as a password check against a
+//! hash from the server, returns to the threads of the [`Authenticator`](crate::Authenticator).
 
 #[cfg(feature = "http")]
 pub mod http_call;
@@ -26,7 +26,7 @@ use std::sync::OnceLock;
 /// Values of the option rows for all remote backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteSettings {
-    /// File of trusted CAs; the host's own list if it is empty.
+    /// File of trusted CAs; if empty, the CAs of the host.
     pub authorities: PathBuf,
     pub bounds: RemoteLimits,
 }
@@ -35,15 +35,15 @@ pub struct RemoteSettings {
 pub trait IdentityServer: RemoteServer<Question = AuthRequest, Reply = IdentityLookup> {
     fn name(&self) -> &'static str;
 
-    /// Whether it could know the client at all.
+    /// Whether the server may know the client, given the request's credentials.
     fn can_identify(&self, request: &AuthRequest) -> bool;
 
-    /// Whether it may know a client that brings nothing but its client id.
+    /// Whether the server may identify a client by its client identifier alone.
     fn accepts_client_id_only(&self) -> bool {
         false
     }
 
-    /// An answer of its that is still good.
+    /// Returns a cached outcome that is still valid.
     fn cached_outcome(&self, _claim: &AuthRequest) -> Option<BackendOutcome> {
         None
     }
@@ -52,18 +52,18 @@ pub trait IdentityServer: RemoteServer<Question = AuthRequest, Reply = IdentityL
 /// A server's answer about a client.
 pub enum IdentityLookup {
     Verdict(BackendOutcome),
-    /// The client is who this says if it has the password.
+    /// The client is `principal` if its password matches `stored`.
     #[cfg(feature = "tables")]
     Proof {
         stored: StoredPassword,
         principal: Box<Principal>,
     },
-    /// No such client.
+    /// The server does not know the client.
     #[cfg(feature = "tables")]
     UnknownClient,
 }
 
-/// A backend that asks a server.
+/// A backend that sends requests to a server.
 pub struct RemoteBackend<S: RemoteServer> {
     pool: Arc<ConnectionPool<S>>,
     runtime: Arc<ControlRuntime>,
@@ -71,13 +71,13 @@ pub struct RemoteBackend<S: RemoteServer> {
     passwords: Arc<PasswordVerifier>,
 }
 
-/// Checks passwords against hashes of the server.
+/// Verifies passwords against hashes from the server.
 #[cfg(feature = "tables")]
 #[derive(Default)]
 struct PasswordVerifier {
-    /// A hash to work on for clients that the server does not know.
+    /// A hash to compute for clients that the server does not know.
     decoy: OnceLock<StoredPassword>,
-    /// Passwords that were right are not hashed again for a while.
+    /// Cache of recently verified passwords.
     verified: Option<Arc<VerifiedCache>>,
 }
 
@@ -91,7 +91,7 @@ impl<S: RemoteServer> RemoteBackend<S> {
         }
     }
 
-    /// Passwords that were right are not hashed again for a while.
+    /// Sets the cache of recently verified passwords.
     #[cfg(feature = "tables")]
     pub fn remember_in(self, verified: Option<Arc<VerifiedCache>>) -> RemoteBackend<S> {
         let passwords = Arc::new(PasswordVerifier { verified, ..PasswordVerifier::default() });
@@ -159,7 +159,8 @@ impl PasswordVerifier {
         }
     }
 
-    /// As much work as for somebody else, so that time does not tell who is known.
+    /// Does the work of a password check for an unknown client, so that response times do not
+    /// reveal known names.
     fn simulate_check(&self, request: &AuthRequest) -> BackendOutcome {
         if let (Some(stored), Some(password)) = (self.decoy.get(), &request.password) {
             stored.simulate_verify(&password.0, self.verified.as_deref());

@@ -1,5 +1,5 @@
-//! Text with places for what a client says of itself, or wants. A value never becomes part of the
-//! text's language: it is escaped where the text says, or bound beside it.
+//! Templates with placeholders for values of a client or of an action. A value never changes the
+//! language of the text: it is escaped, or bound as a parameter.
 
 use broker::authorization::authz::{AclAction, AuthzRequest};
 use broker::{AuthRequest, ListenerId, PeerAddress};
@@ -43,7 +43,8 @@ pub enum TemplateScope {
     AuthzRequest,
 }
 
-/// Placeholders with their names, ours first; NanoMQ and mosquitto-go-auth use the letters.
+/// Placeholders with their names, this project's first; NanoMQ and mosquitto-go-auth use the
+/// letters.
 const NAMES: &[(&str, char, AuthVariable)] = &[
     ("username", 'u', AuthVariable::UserName),
     ("clientid", 'c', AuthVariable::ClientId),
@@ -71,7 +72,7 @@ pub enum AuthVariableSource<'a> {
 }
 
 impl AuthVariable {
-    /// Returns the value, empty if it is absent.
+    /// Returns the value, empty if absent.
     pub fn resolve<'a>(self, values: AuthVariableSource<'a>) -> Cow<'a, [u8]> {
         match values {
             AuthVariableSource::Client { request, ports } => self.resolve_client(request, ports),
@@ -81,7 +82,7 @@ impl AuthVariable {
         }
     }
 
-    /// Whether a text about this may have it.
+    /// Whether a template of this scope may use the variable.
     fn is_allowed_in(self, about: TemplateScope) -> bool {
         use AuthVariable::{
             Access, Action, CertificateSubject, Namespace, Password, QoS, Retain, Topic,
@@ -161,8 +162,8 @@ fn port_of(listener: ListenerId, ports: &[Option<u16>]) -> Cow<'static, [u8]> {
 }
 
 impl AuthTemplate {
-    /// `${username}` and its like; with `letters` also `%u`, and `%%` for a percent sign. A percent
-    /// sign before two hex digits is an encoded byte and stays.
+    /// Parses `${username}` and similar placeholders; with `letters` also `%u`, and `%%` for a
+    /// percent sign. A percent sign before two hex digits is an encoded byte and stays.
     pub fn parse(text: &str, letters: bool) -> Result<AuthTemplate, String> {
         AuthTemplate::read(text, letters, TemplateScope::Client)
     }
@@ -208,7 +209,7 @@ impl AuthTemplate {
         self.pieces.contains(&AuthTemplatePart::Value(wanted))
     }
 
-    /// Percent-encoded, for a URL.
+    /// Fills the template for a URL, with percent-encoded values.
     pub fn fill_url(&self, values: AuthVariableSource<'_>) -> String {
         let mut out = String::new();
         for piece in &self.pieces {
@@ -220,7 +221,7 @@ impl AuthTemplate {
         out
     }
 
-    /// As it is, for one value that its reader gets as a whole.
+    /// Fills the template without escaping, for a value that is passed as a whole.
     pub fn fill(&self, values: AuthVariableSource<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         for piece in &self.pieces {
@@ -232,8 +233,8 @@ impl AuthTemplate {
         out
     }
 
-    /// The text of a query in which `mark` stands for each value, and the values beside it. Inside
-    /// quotes a mark would be text, and never what was meant.
+    /// Returns the query with `mark` in the place of each variable, and the variables to bind. A
+    /// placeholder inside quotes is an error, since the mark would be literal text there.
     pub fn bind(&self, mark: fn(usize) -> String) -> Result<(String, Vec<AuthVariable>), String> {
         let (mut query, mut values, mut quote) = (String::new(), Vec::new(), None);
         for piece in &self.pieces {
@@ -271,7 +272,8 @@ fn parse_named(
     }
 }
 
-/// From the percent sign on.
+/// Parses a letter placeholder at the percent sign. Returns the variable, or `None` for literal
+/// text, and the length.
 fn parse_letter(rest: &str, about: TemplateScope) -> Result<(Option<AuthVariable>, usize), String> {
     let bytes = rest.as_bytes();
     let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);

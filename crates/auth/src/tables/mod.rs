@@ -1,5 +1,5 @@
-//! Servers that keep users and rules in tables: how they are asked, and what their rows mean. They
-//! have the names that EMQX's tables have.
+//! Databases with users and rules: queries, and the meaning of their rows, with the names of EMQX's
+//! tables.
 
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -14,7 +14,7 @@ use broker::connection::authentication::Principal;
 use net::table_row::TableRow;
 use std::sync::Arc;
 
-/// A client with more is a mistake, and memory for its session.
+/// Largest number of rules of a client, since each session stores its rules. More are an error.
 const RULES_MAX: usize = 10_000;
 /// Reads the user of a row: `password_hash`, `salt`, `is_superuser`, `groups`.
 fn read_proof(
@@ -51,15 +51,15 @@ fn read_acl_entry(row: &TableRow) -> Result<AclEntry, &'static str> {
     })
 }
 
-/// As the tables of EMQX 4 have it: `allow` 0 or 1, `access` 1 (subscribe), 2 (publish) or 3,
-/// and `%c` and `%u` in the topic.
+/// Reads a row in the form of EMQX 4: `allow` 0 or 1, `access` 1 (subscribe), 2 (publish) or 3, and
+/// `%c` and `%u` in the topic.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 fn read_numbered_acl_entry(row: &TableRow, topics: impl Iterator<Item = String>) -> AclEntry {
     let named = |topic: String| topic.replace("%c", "${clientid}").replace("%u", "${username}");
     let permission = match row.word("allow").as_str() {
         "1" | "t" | "true" => "allow",
         "0" | "f" | "false" => "deny",
-        // What is not understood is said by what reads it.
+        // An unknown word becomes an error in `AclEntry::to_rules`.
         _ => "?",
     };
     let permission = permission.into();
@@ -67,7 +67,7 @@ fn read_numbered_acl_entry(row: &TableRow, topics: impl Iterator<Item = String>)
     AclEntry { permission, action, topics: topics.map(named).collect(), ..AclEntry::default() }
 }
 
-/// Whether EMQX takes the word for true. Any other word is false, so that an unknown word makes no
+/// Whether EMQX reads the word as true. Any other word is false, so an unknown word makes no
 /// superuser.
 pub fn is_true(word: &str) -> bool {
     // A BIT of MySQL is a byte.

@@ -21,11 +21,11 @@ pub struct RedisAuthServer {
     ports: Vec<Option<u16>>,
 }
 
-/// Words that travel apart, so a value is never more than a part of its own.
+/// A command with its words sent separately, so that a value cannot become more than its own word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisCommand {
     words: Vec<AuthTemplate>,
-    /// Field names of HMGET; HGETALL returns its own.
+    /// Field names of HMGET; `None` for HGETALL, which returns names.
     fields: Option<Vec<String>>,
 }
 
@@ -39,7 +39,7 @@ impl RedisCommand {
                 Some(fields.iter().map(ToString::to_string).collect())
             }
             ("HGET", [_, _, field]) => Some(vec![field.to_string()]),
-            // As mosquitto-go-auth has it: the value is the hash.
+            // As in mosquitto-go-auth, the value is the hash.
             ("GET", [_, _]) => Some(vec!["password_hash".to_string()]),
             ("HGETALL", [_, _]) => None,
             _ => {
@@ -57,7 +57,7 @@ impl RedisCommand {
         Ok(RedisCommand { words, fields })
     }
 
-    /// Rules are all that a key has.
+    /// Parses the command for rules, which must be HGETALL.
     pub fn parse_rules(text: &str) -> Result<RedisCommand, String> {
         let command = RedisCommand::parse(text)?;
         match command.fields {
@@ -102,7 +102,8 @@ impl RedisCommand {
 }
 
 impl RedisAuthServer {
-    /// The commands were checked when they were read.
+    /// Returns the server; `None` without a URL or a user command. The commands were validated with
+    /// the options.
     pub fn new(
         settings: &RedisAuthSettings,
         tls: Option<Arc<ClientConfig>>,
@@ -142,7 +143,7 @@ impl RedisAuthServer {
     }
 }
 
-/// Values of the option rows about Redis.
+/// Values of the `auth.redis_*` options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedisAuthSettings {
     pub url: Option<ServerUrl>,
@@ -151,7 +152,7 @@ pub struct RedisAuthSettings {
 }
 
 impl RedisAuthServer {
-    /// Whether a row is looked for by the user name: else it says nothing of that.
+    /// Whether the command uses the user name; otherwise a result does not confirm the name.
     fn is_asked_by_name(&self) -> bool {
         self.user_command.words.iter().any(|word| word.has(AuthVariable::UserName))
     }
@@ -162,7 +163,8 @@ impl IdentityServer for RedisAuthServer {
         "redis"
     }
 
-    /// A client may have a password and be known by its id or by its certificate alone.
+    /// Whether the client has a password, and a user name if the command uses one: otherwise the
+    /// client is known by its identifier or certificate.
     fn can_identify(&self, request: &AuthRequest) -> bool {
         request.password.is_some() && (request.user_name.is_some() || !self.is_asked_by_name())
     }

@@ -1,4 +1,4 @@
-//! Servers that are asked in SQL: two queries, whose values travel beside them.
+//! SQL servers: two queries with bound parameters.
 
 use super::{collect_permissions, read_acl_entry, read_proof};
 use crate::password_format::PasswordFormat;
@@ -17,11 +17,11 @@ pub struct SqlAuthSettings {
     pub tls: bool,
     /// Query for a client's password hash, ...
     pub user: Option<AuthTemplate>,
-    /// ... and what brings its rules.
+    /// ... and query for its rules.
     pub rules: Option<AuthTemplate>,
 }
 
-/// A query whose values travel beside it.
+/// A query with bound parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqlQuery {
     pub text: String,
@@ -41,7 +41,7 @@ impl SqlQuery {
         Ok(SqlQuery { text, values })
     }
 
-    /// None where one is no text that a table could hold.
+    /// Returns the parameters; `None` if a value is not text that a table can hold.
     fn fill(&self, values: AuthVariableSource<'_>) -> Option<Vec<Vec<u8>>> {
         let all = self.values.iter().map(|value| value.resolve(values).into_owned());
         let is_text = |value: &Vec<u8>| !value.contains(&0) && std::str::from_utf8(value).is_ok();
@@ -58,7 +58,8 @@ pub struct SqlAuthServer<D> {
 }
 
 impl<D: SqlDatabase> SqlAuthServer<D> {
-    /// The queries were checked when they were read.
+    /// Returns the server; `None` without a user query. The queries were validated with the
+    /// options.
     pub fn new(
         database: D,
         settings: &SqlAuthSettings,
@@ -68,12 +69,12 @@ impl<D: SqlDatabase> SqlAuthServer<D> {
         let query = |template: &AuthTemplate| SqlQuery::new(template, D::placeholder).ok();
         let user = query(settings.user.as_ref()?)?;
         let rules = settings.rules.as_ref().map(query);
-        // Rules that cannot be asked for are not left out.
+        // A wrong query for rules must not be ignored.
         let rules = if rules == Some(None) { return None } else { rules.flatten() };
         Some(SqlAuthServer { database, user, rules, form, ports: ports.to_vec() })
     }
 
-    /// Whether a row is looked for by the user name: else it says nothing of that.
+    /// Whether the query uses the user name; otherwise a row does not confirm the name.
     fn is_asked_by_name(&self) -> bool {
         self.user.values.contains(&AuthVariable::UserName)
     }
@@ -84,7 +85,8 @@ impl<D: SqlDatabase> IdentityServer for SqlAuthServer<D> {
         D::NAME
     }
 
-    /// A client may have a password and be known by its id or by its certificate alone.
+    /// Whether the client has a password, and a user name if the query uses one: otherwise the
+    /// client is known by its identifier or certificate.
     fn can_identify(&self, request: &AuthRequest) -> bool {
         request.password.is_some() && (request.user_name.is_some() || !self.is_asked_by_name())
     }
