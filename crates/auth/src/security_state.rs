@@ -49,7 +49,7 @@ pub struct LoadedAccess {
     chain: Arc<BackendChain>,
     permissions: Option<Arc<AclRuleSet>>,
     asks: Option<AuthzOptions>,
-    /// Whether a CONNECT waits for the chain's verdict.
+    /// Whether a CONNECT waits for a decision of the chain.
     judges: bool,
     /// See `ListenerAccess`.
     identity_domain: u64,
@@ -60,10 +60,10 @@ pub struct LoadedAccess {
 /// Loaded access options, by listener.
 pub struct SecurityState {
     all: LoadedAccess,
-    /// By the place among the settings' listeners.
+    /// By index of the settings' listeners.
     own: Vec<Option<LoadedAccess>>,
     pub bans: Option<Arc<BanList>>,
-    /// A line for each part, for whoever started us.
+    /// A line for each part, printed at the start.
     pub banner: Vec<(&'static str, String)>,
 }
 
@@ -152,12 +152,12 @@ impl SecurityState {
     }
 }
 
-/// Loads access options, and collects errors. Rarely used parts are marked cold, so that they do
-/// not lie among the code of every start.
+/// Loads access options and collects errors. Rarely used parts are marked `#[cold]`, so that their
+/// code is not between the code of every start.
 struct SecurityLoader<'a> {
     own: &'a SecuritySettings,
     resources: &'a AuthResources,
-    /// A new one with each reload; all listeners share it.
+    /// Cache of verified passwords, new with each reload; all listeners share the cache.
     verified: Option<Arc<VerifiedCache>>,
     chain: BackendChain,
     permissions: Option<Arc<AclRuleSet>>,
@@ -170,7 +170,7 @@ struct SecurityLoader<'a> {
 }
 
 impl<'a> SecurityLoader<'a> {
-    /// By the settings whose turn it is.
+    /// Loads the access options of the current settings (`own`).
     fn load_access(&mut self, anonymous: AnonymousAccess, ports: &[Option<u16>]) -> LoadedAccess {
         self.load_backends(ports);
         self.load_rules(ports);
@@ -207,7 +207,7 @@ impl<'a> SecurityLoader<'a> {
                 text.push_str(&format!(", at {listener}"));
             }
             if !own_access.backends {
-                // The same files and servers: they are asked by one chain for all.
+                // Equal files and servers: the listener shares the backends of the common chain.
                 let backends = all.chain.backends.clone();
                 own.chain = Arc::new(BackendChain { backends, anonymous: own.chain.anonymous });
             } else {
@@ -234,7 +234,7 @@ impl<'a> SecurityLoader<'a> {
 }
 
 impl SecurityLoader<'_> {
-    /// In the order in which they are asked: whoever needs nobody else comes first.
+    /// Loads the backends in the order in which they are asked: backends without a server first.
     fn load_backends(&mut self, ports: &[Option<u16>]) {
         let own = self.own;
         if let Some(user) = own.certificate_user {
@@ -274,7 +274,7 @@ impl SecurityLoader<'_> {
     }
 
     fn load_rules(&mut self, ports: &[Option<u16>]) {
-        // Rules that a backend may bring are rules: who has none may do nothing.
+        // With a backend that may supply rules, a client without rules is denied everything.
         self.permissions = self.own.may_supply_rules().then(Arc::default);
         let file = &self.own.acl_file;
         if !file.as_os_str().is_empty()
@@ -393,7 +393,7 @@ impl SecurityLoader<'_> {
 
 #[cfg(feature = "remote")]
 impl SecurityLoader<'_> {
-    /// Returns the TLS configuration for a backend that speaks TLS.
+    /// Returns the TLS configuration for a backend with TLS; `None` without TLS.
     fn tls_config(&mut self, wanted: bool) -> Option<Arc<ClientConfig>> {
         if !wanted {
             return None;

@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// The files that options name are read, too.
+/// Reads all files that options name, as a start would.
 fn check_files(plan: &OptionPlan) -> Result<(), Vec<String>> {
     let settings = plan.settings(0);
     let mut wrongs = serve::load_listener_transports(&settings).err().unwrap_or_default();
@@ -36,7 +36,7 @@ fn check_files(plan: &OptionPlan) -> Result<(), Vec<String>> {
     if wrongs.is_empty() { Ok(()) } else { Err(wrongs) }
 }
 
-/// Describes the changed options, one a line, as a file could have them.
+/// Lists the changed options, one per line, in the syntax of an options file.
 fn describe_changes(plan: &OptionPlan) -> String {
     let mut report = String::new();
     for (row, given) in plan.changed() {
@@ -47,7 +47,7 @@ fn describe_changes(plan: &OptionPlan) -> String {
     if report.is_empty() {
         report.push_str("# every option for all has its default\n");
     }
-    // Each has options of its own, which were read and found right.
+    // Tables have options of their own, which were checked when read.
     let tables = plan.table_counts();
     let tables = tables.iter().map(|(name, count)| format!("{count} [[{name}]]"));
     let tables: Vec<String> = tables.collect();

@@ -1,4 +1,4 @@
-//! What the host gives us: memory, cores, the service manager's socket.
+//! Facts about the host: memory, cores, and the service manager's socket.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -18,8 +18,8 @@ pub(crate) fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Tells systemd, or whoever asks by `NOTIFY_SOCKET`, how we are: `READY=1`, `STOPPING=1`.
-/// Nobody listening is no fault of ours.
+/// Notifies systemd, or another listener at `NOTIFY_SOCKET`, of a state: `READY=1`, `STOPPING=1`. A
+/// failure is only logged.
 pub(crate) fn notify_init_system(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let bytes = path.as_encoded_bytes();
@@ -39,7 +39,8 @@ fn mem_total(meminfo: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The limit files of our group and of every group above it, in both versions of control groups.
+/// Returns the files with memory limits of our control group and its ancestors, in both versions of
+/// control groups.
 fn group_limits(groups: &str) -> impl Iterator<Item = String> + '_ {
     groups.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':');

@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     match request.out {
         None => print(&String::from_utf8_lossy(&made.files[0].1)),
         Some(out) => {
-            // Files that it names may be on another host: those are for `check` to look at.
+            // Files that the result names may be on another host, so only `check` reads them.
             let sources = OptionSources { config: Some(out), ..OptionSources::default() };
             let left = OptionPlan::read(&sources).err().unwrap_or_default();
             print_errors(&left.iter().map(|one| format!("still to do: {one}")).collect::<Vec<_>>());
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// Whether a word is what `--from` takes.
+/// Whether a word is a kind for `--from`.
 fn is_kind(word: &OsStr) -> bool {
     import::kinds().any(|kind| word.eq_ignore_ascii_case(kind))
 }

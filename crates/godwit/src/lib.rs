@@ -1,8 +1,8 @@
-//! The `godwit` program: the broker and its small tools, one subcommand each. It is a library so
-//! that tests of other crates can have its options.
+//! The `godwit` program: the broker and its tools, one subcommand each. A library, so that tests of
+//! other crates can use its options.
 //!
-//! Exit codes: 0 done (a drained broker too); 1 it could not start or go on; 2 a wrong command
-//! line or option. `pub` and `sub` have mosquitto's, see `clients`.
+//! Exit codes: 0 done (also a drained broker); 1 it could not start or continue; 2 a wrong command
+//! line or option. `pub` and `sub` have mosquitto's exit codes, see `clients`.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(all(feature = "http", feature = "mysql", feature = "postgres", feature = "redis")),
@@ -123,7 +123,7 @@ fn print(text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Says everything that is wrong with a command line or an option.
+/// Prints all errors of a command line or of options, and returns `EXIT_WRONG_OPTION`.
 fn fail_with_usage_error(wrongs: &[String]) -> ExitCode {
     print_errors(wrongs);
     ExitCode::from(EXIT_WRONG_OPTION)

@@ -1,4 +1,4 @@
-//! Sockets that listen, bound for the URLs of listeners.
+//! Listening sockets for the URLs of listeners.
 
 use config::listen_url::{ListenHost, ListenScheme, ListenUrl};
 use engine::ListenerSocket;
@@ -11,26 +11,26 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenerSpec<'a> {
     pub(crate) url: &'a ListenUrl,
-    /// Whether it may be reached from other hosts.
+    /// Whether clients of other hosts may connect.
     pub(crate) open: bool,
     /// Permissions of a unix socket's file.
     pub(crate) mode: u32,
 }
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub(crate) struct BoundListener {
-    /// Index of the listener's settings: one name may have several addresses.
+    /// Index of the listener's settings: a name may resolve to several addresses.
     pub(crate) spec_index: usize,
     pub(crate) socket: ListenerSocket,
-    /// The URL by which it can be reached.
+    /// The URL for clients.
     pub(crate) shown: String,
-    /// None of a unix socket.
+    /// `None` for a unix socket.
     pub(crate) port: Option<u16>,
     pub(crate) file: Option<SocketFile>,
 }
 
-/// Every socket of every wish, bound and listening. The errors, all of them, are sentences.
+/// Binds all sockets of all listeners and starts to listen, or returns every error.
 pub(crate) fn bind(wishes: &[ListenerSpec<'_>]) -> Result<Vec<BoundListener>, Vec<String>> {
     let (mut bound, mut wrongs) = (Vec::new(), Vec::new());
     for (at, wish) in wishes.iter().enumerate() {
@@ -118,7 +118,7 @@ fn bind_address(
 
 fn bind_tcp(address: SocketAddr, only_v6: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // A restart must not wait for the connections of the process before it.
+    // A restart must not wait for connections of the previous process.
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(only_v6)?;
@@ -158,9 +158,9 @@ fn explain_bind_error(error: &io::Error, address: SocketAddr) -> String {
     }
 }
 
-/// Connections that wait to be accepted; the kernel lowers it to its own limit.
+/// Connections that wait for `accept`; the kernel reduces the number to its own limit.
 const BACKLOG: i32 = 4096;
-/// Asked for; the kernel lowers it to its own limit (net.core.rmem_max and wmem_max).
+/// Requested size; the kernel reduces it to its own limit (net.core.rmem_max and wmem_max).
 const DATAGRAM_BYTES: usize = 4 * 1024 * 1024;
 
 #[cfg(test)]

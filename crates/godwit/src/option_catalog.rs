@@ -1,4 +1,4 @@
-//! The options of this build, as those see them who write options for others.
+//! The options of this build, for the importers, which write option files.
 
 use crate::options::table;
 use auth::password_hash::PasswordHash;

@@ -151,9 +151,9 @@ fn update_user_file(order: PasswdCommand) -> Result<(), String> {
     replace_file(&order.file, &text).map_err(|error| format!("{shown}: {error}"))
 }
 
-/// All or nothing: whoever reads it meanwhile reads the old one.
+/// Replaces the file atomically: a concurrent reader sees the old or the new content.
 fn replace_file(path: &Path, text: &str) -> io::Result<()> {
-    // Through a link the file that it names is written.
+    // A symbolic link stays, and its target is replaced.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.new", std::process::id()));
@@ -162,7 +162,8 @@ fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     let written = written.and_then(|()| match fs::metadata(&path) {
         Ok(known) => {
-            // Owners other than us lose it; what the broker runs as is the administrator's to say.
+            // The owner becomes the current user; the administrator decides which user the broker
+            // runs as.
             let mode = known.permissions().mode() & 0o777;
             fs::set_permissions(&new, fs::Permissions::from_mode(mode))
         }
@@ -175,7 +176,7 @@ fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// Twice at a terminal, once from anything else.
+/// Reads a new password: twice at a terminal, once from any other stdin.
 fn prompt_password() -> Result<Vec<u8>, String> {
     if !isatty(io::stdin()) {
         return read_stdin_line().map_err(|error| format!("stdin: {error}"));

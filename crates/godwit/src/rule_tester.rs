@@ -44,13 +44,13 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
 /// A rule to test.
 struct RuleUnderTest {
     plan: Arc<RulePlan>,
-    /// The rule with its other options, where it has any besides its SQL.
+    /// The rule with its other options, if read from an options file.
     rule: Option<Rule>,
 }
 
 /// The parsed command line.
 struct RuleTestCommand {
-    /// An options file, and which of its rules; without a name all.
+    /// Options file, and the name of a rule in it; all rules without a name.
     config: Option<PathBuf>,
     only: Option<String>,
     /// Source of the rules, for messages, and their text.
@@ -65,7 +65,7 @@ struct RuleTestCommand {
     peerhost: Option<String>,
     properties: PropertiesBuf,
     event: Option<&'static EventRow>,
-    /// A map, as JSON.
+    /// Further fields, as a JSON object.
     fields: String,
     now_ms: i64,
 }
@@ -140,7 +140,7 @@ impl RuleTestCommand {
         Ok(trial)
     }
 
-    /// Every rule of the text, or of the options file, or everything that is wrong with them.
+    /// Returns every rule of the text or of the options file, or all errors.
     fn rules_under_test(&self) -> Result<Vec<RuleUnderTest>, Vec<String>> {
         match &self.config {
             None => {
@@ -187,7 +187,7 @@ impl RuleTestCommand {
         if wrongs.is_empty() { Ok(plans) } else { Err(wrongs) }
     }
 
-    /// With its place in the whole text.
+    /// Describes an error with its place in the whole text.
     fn describe_parse_error(&self, start: usize, refused: RuleParseError) -> String {
         let before = &self.text[..start];
         let lines = before.matches('\n').count();
@@ -202,7 +202,7 @@ impl RuleTestCommand {
         }
     }
 
-    /// Prints a line of JSON for each row. Exit code 1 if a rule failed.
+    /// Runs the rules and prints a line of JSON for each row. Exit code 1 if a rule failed.
     fn run(&self, all: &[RuleUnderTest]) -> ExitCode {
         let fields = match Value::from_json(&self.fields) {
             Some(Value::Map(fields)) => fields,
@@ -273,7 +273,7 @@ impl RuleTestCommand {
     }
 
     fn rule_input<'a>(&'a self, more: &'a [(&'a str, Value<'a>)]) -> RuleInput<'a> {
-        // What an event says of the fields that messages have, too, counts as if it were a flag.
+        // Fields of an event that messages also have count like the corresponding flags.
         let said = |name: &str| more.iter().find(|(known, _)| *known == name).map(|(_, of)| of);
         let text = |name: &str| match said(name) {
             Some(Value::Text(text)) => Some(&**text),
@@ -304,7 +304,7 @@ impl RuleTestCommand {
         }
     }
 
-    /// Why a broker would not even ask this rule.
+    /// Returns why a broker would not evaluate the rule for this message or event.
     fn passes_by(&self, plan: &RulePlan, topic: &str) -> Option<String> {
         let filters = || plan.filters().collect::<Vec<_>>().join("\", \"");
         if let Some(EventRow { name, .. }) = self.event {

@@ -1,4 +1,4 @@
-//! `docs/rules.md`: the language in prose, and every field and function from its row.
+//! `docs/rules.md`: the prose about the language, and every field and function from its row.
 
 use mqtt::{PacketType, ReasonCode};
 use rules::functions::{GROUPS, RuleFunction};

@@ -127,7 +127,7 @@ struct RunningBroker {
     /// Removed when the process ends.
     files: Vec<SocketFile>,
     signals: Signals,
-    /// From the first signal to stop on, the next one stops at once.
+    /// Set by the first signal to stop; the next signal stops at once.
     stopping: Arc<AtomicBool>,
 }
 
@@ -175,7 +175,7 @@ impl RunningBroker {
         log_restored_state(&server);
         #[cfg(feature = "bridge")]
         let links = {
-            // Sessions of links that are no more may have come back.
+            // Stored sessions of removed links may have been restored.
             let has_stored = server.report().is_some_and(|(_, restored)| restored.sessions > 0);
             let any = !wanted.is_empty() || has_stored;
             any.then(|| LinkSupervisor::start(resources.links(), &server, wanted, sys_interval_s))
@@ -203,7 +203,7 @@ impl RunningBroker {
     }
 
     fn run(mut self) -> ExitCode {
-        // Not before `start` has returned: what it drops draws code in, too.
+        // Only after `start` has returned, since its drops load code pages too.
         engine::code_pages::drop_clean_pages();
         loop {
             for signal in self.signals.wait() {
@@ -239,7 +239,7 @@ impl RunningBroker {
         }
     }
 
-    /// All or nothing: any error leaves everything as it was.
+    /// Reads the options again; any error leaves all settings unchanged.
     fn reload(&mut self) {
         let next = match OptionPlan::read(&self.sources) {
             Ok(next) => next,
@@ -279,7 +279,8 @@ impl RunningBroker {
         self.server.change_transports(
             self.listener_indexes.iter().map(|at| transports[*at].clone()).collect(),
         );
-        // Who is let in before what they may do: nobody is in by the old list under the new rules.
+        // Authentication changes before authorization, so that no client is admitted by the old
+        // backends under the new rules.
         let options = effective_options(&settings, &security, &self.listener_indexes);
         self.authenticator
             .replace_backends(security.chains(&self.listener_indexes), settings.security.limits());
@@ -299,7 +300,7 @@ impl RunningBroker {
                 ));
             }
         }
-        // Who reads the line may rely on it.
+        // A reader of the log line may rely on the change.
         self.server.wait_for_commands();
         info!(target: "godwit::serve", changed = changes.live.join(" "), "options read again");
         if !changes.restart.is_empty() {
@@ -309,7 +310,7 @@ impl RunningBroker {
     }
 }
 
-/// Every link, with what its files hold.
+/// Returns every link with the contents of its files.
 #[cfg(feature = "bridge")]
 pub(crate) fn collect_links(
     settings: &ProgramSettings,
@@ -456,7 +457,7 @@ fn websocket_site(listener: &ListenerSettings) -> Option<WebSocketSite> {
     let path = listener.url.web_path()?;
     let listed = &listener.transport.ws_origins;
     let origins = match listed.is_empty() {
-        // A page is a stranger, whatever host its reader sits at.
+        // A web page is untrusted, even if its reader is on this host.
         true if !listener.accepts_other_hosts() && !listener.requires_credentials() => {
             AllowedOrigins::ThisHost
         }
@@ -512,7 +513,7 @@ fn banner(
     banner
 }
 
-/// The number of file descriptors that client connections leave to the rest of the process.
+/// Returns the number of file descriptors reserved for all parts other than client connections.
 fn descriptors_reserved(settings: &ProgramSettings) -> usize {
     let links = 0;
     #[cfg(feature = "bridge")]
@@ -525,14 +526,14 @@ fn descriptors_reserved(settings: &ProgramSettings) -> usize {
     DESCRIPTORS_OF_STORE + links * DESCRIPTORS_OF_LINK + backends * SERVERS_MAX
 }
 
-/// The store's tables and logs while they are merged, and files that are read again.
+/// Descriptors for the store's tables and logs during a merge, and for files read by a reload.
 const DESCRIPTORS_OF_STORE: usize = 64;
-/// A link's two connections, those of a cluster, files of a sink.
+/// Descriptors of a link: two connections, connections to a cluster, files of a sink.
 const DESCRIPTORS_OF_LINK: usize = 8;
-/// Kinds of servers that are asked about clients: their connections are bounded for each.
+/// Kinds of backend servers, whose connections are bounded for each kind.
 const SERVERS_MAX: usize = 4;
 
-/// The folder and options of the store, unless everything is kept in memory.
+/// Returns the folder and options of the store; `None` if all data is in memory.
 fn store_location(settings: &ProgramSettings) -> Option<engine::StoreLocation> {
     let durable = settings.broker.durability != Durability::Memory;
     durable.then(|| engine::StoreLocation {
@@ -575,7 +576,8 @@ fn log_restored_state(server: &engine::Server) {
     }
 }
 
-/// Different in every process, so that nobody can predict assigned ids and hash collisions.
+/// Returns a seed that differs in every process, so that assigned identifiers and hash collisions
+/// cannot be predicted.
 fn random_seed() -> io::Result<u64> {
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;

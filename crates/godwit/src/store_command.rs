@@ -123,7 +123,7 @@ fn import(folder: &Path, _repair: bool) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every pair up to the line with their number, which is the last one.
+/// Reads pairs up to the last line, which has their number.
 fn read_pairs(
     folder: &Path,
     build: &mut StoreBuilder,
@@ -170,7 +170,7 @@ fn describe_error(folder: &Path, why: impl Display) -> String {
     format!("{}: {why}", absolute_path(folder).display())
 }
 
-/// A line on stderr a second, while it takes longer than one.
+/// Progress of a transfer: a line on stderr per second.
 struct TransferProgress {
     pairs: u64,
     said: Instant,
@@ -206,7 +206,7 @@ fn end_line(pairs: u64) -> String {
 }
 
 /// Parses a line as `export` writes it; spaces between the parts are allowed. No part contains a
-/// quote or a backslash, so nothing has to be unescaped.
+/// quote or a backslash, so there is no unescaping.
 fn parse_export_line(line: &str) -> Option<ExportLine> {
     let parts: Vec<_> = line.split('"').collect();
     if let [open, "pairs", rest] = parts[..] {

@@ -1,4 +1,4 @@
-//! Base64 as password files and tokens have it (RFC 4648), with or without padding.
+//! Base64 (RFC 4648) with or without padding, for password files and tokens.
 
 use base64ct::{Base64, Base64Unpadded, Base64Url, Base64UrlUnpadded, Encoding};
 
@@ -11,7 +11,7 @@ pub enum Base64Variant {
 }
 
 impl Base64Variant {
-    /// Without padding.
+    /// Encodes without padding.
     pub fn encode(self, bytes: &[u8]) -> String {
         match self {
             Base64Variant::Standard => Base64Unpadded::encode_string(bytes),

@@ -1,7 +1,7 @@
-//! What the clients of libraries need from us: a stream that bounds what a server may answer, and
-//! a driver that runs the client's half that reads and writes only while an answer is awaited.
+//! Support for the clients of database libraries: a stream that bounds a server's answer, and a
+//! driver for the library's I/O task that runs only while an answer is awaited.
 //!
-//! Invariant: nothing runs for a connection that nobody waits for, and nothing outlives it.
+//! Invariant: no task runs for an idle connection, and no task outlives its connection.
 
 use crate::endpoint::AsyncStream;
 use crate::table_row::ANSWER_BYTES_MAX;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes and round trips that an answer may still take. Its clones are one bound.
+/// Bytes and round trips that an answer may still take. Clones share one bound.
 #[derive(Clone)]
 pub(crate) struct AnswerLimit(Arc<AnswerLimitState>);
 
@@ -22,8 +22,8 @@ struct AnswerLimitState {
     round_trips_left: AtomicUsize,
 }
 
-/// Round trips that a library may make for one question of ours. PostgreSQL's asks about each type
-/// of a column that it does not know, and about the types in it, one inside the other.
+/// Largest number of round trips of a library per request. PostgreSQL's library sends a query for
+/// each unknown type of a column, and for the types nested in it.
 const ROUND_TRIPS_MAX: usize = 64;
 
 impl AnswerLimit {
@@ -34,25 +34,26 @@ impl AnswerLimit {
         }))
     }
 
-    /// A new question.
+    /// Starts a new request with the full bounds.
     pub(crate) fn begin(&self) {
         self.0.bytes_left.store(ANSWER_BYTES_MAX, Relaxed);
         self.0.round_trips_left.store(ROUND_TRIPS_MAX, Relaxed);
     }
 
-    /// Many questions at once, whose answers come while others are still written.
+    /// Starts a pipeline of requests, whose answers arrive during later writes: only the bytes are
+    /// bounded.
     pub(crate) fn begin_pipeline(&self) {
         self.begin();
         self.0.round_trips_left.store(usize::MAX, Relaxed);
     }
 }
 
-/// A stream of which no more is read than its limit allows.
+/// A stream that reads no more bytes than its `AnswerLimit` allows.
 pub(crate) struct LimitedStream {
     stream: Box<dyn AsyncStream>,
     limit: AnswerLimit,
     was_reading: bool,
-    /// The first bytes, and why not to go on with a server that begins so.
+    /// The first bytes of the server, and the check that refuses to continue after such bytes.
     head: Vec<u8>,
     refusal: fn(&[u8]) -> Option<&'static str>,
 }
@@ -125,7 +126,7 @@ impl AsyncWrite for LimitedStream {
     }
 }
 
-/// The half of a library's client that reads and writes, until it ends with the reason for that.
+/// The I/O task of a library's client. The task ends with the reason for its end.
 pub(crate) struct ClientDriver(Option<Pin<Box<dyn Future<Output = String> + Send>>>);
 
 impl ClientDriver {
@@ -133,7 +134,7 @@ impl ClientDriver {
         ClientDriver(Some(Box::pin(task)))
     }
 
-    /// Reads and writes until the work is done. The error is why the connection ended before.
+    /// Runs the I/O task until `work` is done. The error is why the connection ended before.
     pub(crate) async fn run<T, E>(
         &mut self,
         work: impl Future<Output = Result<T, E>>,

@@ -1,6 +1,6 @@
-//! Questions that wait for a connection to a server. A question whose client has gone is passed by.
-//! The oldest comes first while all are served soon, and the newest once the oldest has waited too
-//! long, as in the queue of the clients themselves.
+//! The queue of requests that wait for a connection to a server. Requests of closed clients are
+//! skipped. The oldest request comes first while waits are short, and the newest after a long wait
+//! of the oldest, as in the authenticator's queue.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ pub(crate) struct ConnectionQueue {
 }
 
 struct ConnectionQueueState {
-    /// Connections that nobody uses and that may be opened.
+    /// Connections that may be used or opened.
     free: usize,
     waiting: VecDeque<WaitingRequest>,
 }
@@ -24,16 +24,16 @@ struct WaitingRequest {
     permit_sender: Sender<ConnectionPermit>,
 }
 
-/// The right to use one connection; the next question gets it when this is dropped.
+/// The right to use one connection; on drop the next request gets the permit.
 pub(crate) struct ConnectionPermit {
     queue: Option<Arc<ConnectionQueue>>,
 }
 
-/// The question had to make room for another, or its client has gone.
+/// The request made room for another, or its client has closed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RequestEvicted;
 
-/// An oldest question that has waited for longer means overload.
+/// A longer wait of the oldest request means overload.
 const OVERLOAD_WAIT: Duration = Duration::from_millis(500);
 
 impl ConnectionQueue {
@@ -64,8 +64,8 @@ impl ConnectionQueue {
         turn.await.map_err(|_| RequestEvicted)
     }
 
-    /// Whether a question that waited made room for another: one that nobody waits for any more,
-    /// or the oldest.
+    /// Evicts the oldest waiting request, to make room. Returns whether there was one; its client
+    /// may have closed already.
     pub(crate) fn evict_oldest(&self) -> bool {
         self.state().waiting.pop_front().is_some()
     }
@@ -84,7 +84,7 @@ impl ConnectionQueue {
                 next
             };
             match next.map(|question| question.permit_sender.send(permit)) {
-                // Nobody waits for it any more: the next one.
+                // The request was abandoned: offer the permit to the next.
                 Some(Err(unused)) => permit = unused,
                 _ => return,
             }

@@ -1,7 +1,7 @@
-//! The control plane's runtime: one thread for everything that waits for other hosts.
+//! The control plane's runtime: one thread for all tasks that wait for other hosts.
 //!
-//! Invariant: it exists from the first work on and sleeps in the kernel while there is none; no
-//! shard waits for it.
+//! Invariant: the thread starts with the first task and sleeps in the kernel while idle; no shard
+//! waits for the thread.
 
 use std::future::{Future, pending};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -12,17 +12,18 @@ use tracing::error;
 #[derive(Default)]
 pub struct ControlRuntime {
     handle: OnceLock<Handle>,
-    /// Held by whoever starts it.
+    /// Held while a thread starts the runtime.
     starting: Mutex<()>,
 }
 
-/// Handshakes of TLS are what lies deepest on it.
+/// Stack of the thread; TLS handshakes need the most.
 pub(crate) const STACK_BYTES: usize = 512 * 1024;
-/// Names are looked up on threads of their own, which end when there is nothing to look up.
+/// Threads for DNS lookups, which end when idle.
 const LOOKUPS_MAX: usize = 2;
 
 impl ControlRuntime {
-    /// Work that cannot begin is dropped, which whoever waits for it takes for a fault.
+    /// Spawns a task. If the runtime cannot start, the task is dropped, which its waiting callers
+    /// treat as a failure.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         match self.handle() {
             Ok(handle) => _ = handle.spawn(work),

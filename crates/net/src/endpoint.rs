@@ -1,4 +1,4 @@
-//! The way to another server: TCP, and TLS where it is wanted.
+//! Connections to another server: TCP, with TLS if configured.
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use transport::tls_errors::describe_io_error;
 
-/// Bytes both ways, whatever carries them.
+/// A byte stream in both directions, over any transport.
 pub trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for T {}
@@ -17,7 +17,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for T {}
 pub struct ServerEndpoint {
     pub host: String,
     pub port: u16,
-    /// Without it nothing is encrypted.
+    /// TLS configuration; `None` is plain TCP.
     pub tls: Option<Arc<ClientConfig>>,
 }
 
@@ -25,12 +25,12 @@ impl ServerEndpoint {
     pub async fn connect_tcp(&self) -> Result<TcpStream, String> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
         let stream = stream.map_err(|error| format!("{self}: {error}"))?;
-        // A question is one write and its answer another.
+        // A request is one write and its answer another, so Nagle's algorithm would only delay.
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }
 
-    /// For protocols that begin without TLS.
+    /// Starts TLS on a connected stream, for protocols that begin without TLS.
     pub async fn start_tls(
         &self,
         stream: TcpStream,
@@ -39,7 +39,7 @@ impl ServerEndpoint {
         self.start_tls_as(&self.host, stream, tls).await
     }
 
-    /// Starts TLS with another name in the certificate.
+    /// Starts TLS with `name` in place of the host's name in the certificate.
     pub async fn start_tls_as(
         &self,
         name: &str,

@@ -1,21 +1,20 @@
-//! A server for tests that answers whatever a script says, and a runtime as small as the control
-//! plane's to ask it from.
+//! A scripted server for tests, and a runtime with the small stack of the control plane to call it.
 
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
-/// An answer to whatever comes next.
+/// An answer to the next read, whatever the request.
 pub(crate) enum HostileAnswer {
     Bytes(Vec<u8>),
-    /// The first of these bytes, and then the others until nobody reads them.
+    /// The first bytes once, then the other bytes repeatedly until the peer stops reading.
     Endless(Vec<u8>, Vec<u8>),
 }
 
 const OURS: &str = "it is the test's own";
 
-/// Plays the script for one connection and closes it. Returns the port.
+/// Plays the script for one connection and closes the connection. Returns the port.
 pub(crate) fn serve(script: Vec<HostileAnswer>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect(OURS);
     let port = listener.local_addr().expect(OURS).port();
@@ -39,7 +38,7 @@ pub(crate) fn serve(script: Vec<HostileAnswer>) -> u16 {
     port
 }
 
-/// Runs on a thread whose stack is that of the control plane.
+/// Runs `work` on a thread with the control plane's `STACK_BYTES`.
 pub(crate) fn run_on_small_stack<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> T {

@@ -1,7 +1,7 @@
-//! Connections that we open ourselves: URLs of servers, TLS, pools, and the runtime on which
-//! answers are waited for. Backends of authentication and links to others share it.
+//! Outgoing connections: URLs of servers, TLS, pools, and the runtime on which tasks wait for
+//! answers. Authentication backends and links to other systems share this crate.
 //!
-//! Nothing here knows the broker.
+//! The crate does not depend on the broker.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Timeouts of the control plane that a pause of the process does not trip: a timer that fires
-//! late shows that nothing ran meanwhile, so what was awaited may have come and not been read.
+//! Timeouts of the control plane that survive a pause of the process: a timer that fires late shows
+//! that no task ran meanwhile, so the awaited data may have arrived unread.
 
 use std::future::Future;
 use std::pin::pin;
@@ -8,11 +8,11 @@ use tokio::time::{Instant, timeout_at};
 
 pub use tokio::time::error::Elapsed;
 
-/// A timer that fires less late than this shows no pause.
+/// Delay of a timer that counts as a pause.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 
-/// As tokio's `timeout`, but work that a pause kept waiting gets as much time again as the pause
-/// took, and at most `within`.
+/// Works as `tokio::time::timeout`, but after a pause the work gets the length of the pause as
+/// additional time, at most `within`.
 pub async fn timeout<T>(within: Duration, work: impl Future<Output = T>) -> Result<T, Elapsed> {
     timeout_until(Instant::now() + within, within, work).await
 }
@@ -34,7 +34,7 @@ async fn timeout_until<T>(
     }
 }
 
-/// When a deadline that was noticed at `now` really ends, if a pause came before that.
+/// Returns the extended deadline if a pause came before `now`, when the deadline was noticed.
 pub fn extended_deadline(deadline: Instant, now: Instant, within: Duration) -> Option<Instant> {
     let late = now.saturating_duration_since(deadline);
     (late >= PAUSE_MIN).then(|| now + late.min(within))

@@ -1,5 +1,5 @@
-//! A few connections to a server, questions that wait for one, and what happens when the server is
-//! slow or gone. Everything here runs on the control plane's runtime.
+//! A pool of a few connections to a server: requests wait for a connection, and a slow or lost
+//! server is handled. All code here runs on the control plane's runtime.
 
 use crate::connection_queue::{ConnectionQueue, RequestEvicted};
 use crate::pause_aware_timeout::timeout;
@@ -12,13 +12,13 @@ use transport::ConnectionLiveness;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteLimits {
     pub timeout_ms: u32,
-    /// Connections to one server.
+    /// Largest number of connections to one server.
     pub connections_max: usize,
-    /// Questions that wait for one, or for an answer.
+    /// Largest number of requests that wait for a connection or an answer.
     pub questions_max: usize,
 }
 
-/// A kind of server: how to connect to it, and how to ask.
+/// A kind of server: how to connect and how to send a request.
 pub trait RemoteServer: Send + Sync + 'static {
     type Conn: Send + 'static;
     type Question: Send + Sync;
@@ -45,7 +45,7 @@ pub enum RemoteError {
 pub struct ConnectionPool<S: RemoteServer> {
     server: S,
     bounds: RemoteLimits,
-    /// Questions that are not answered yet.
+    /// Number of unanswered requests.
     in_flight: AtomicUsize,
     /// Permits, one for each connection that may be in use.
     turns: Arc<ConnectionQueue>,
@@ -53,12 +53,12 @@ pub struct ConnectionPool<S: RemoteServer> {
     backoff: Mutex<DialBackoff>,
 }
 
-/// Why a question has no answer. Words are for the log, without secrets.
+/// Why a request has no answer. Texts are for the log and contain no secrets.
 #[derive(Debug)]
 pub enum PoolError {
-    /// Its client has gone.
+    /// The client has closed its connection.
     Abandoned,
-    /// The request was dropped in favour of a newer one.
+    /// The request was dropped in favour of a newer request.
     Busy,
     Failed(String),
 }
@@ -68,7 +68,7 @@ struct IdleConnection<C> {
     since: Instant,
 }
 
-/// After a connection that failed nobody tries for a while.
+/// Pause of connection attempts after a failure, which doubles with each failure.
 #[derive(Default)]
 struct DialBackoff {
     until: Option<Instant>,
@@ -81,14 +81,14 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Longest idle time of a reused connection: a firewall may have dropped it after a longer one.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// A question that counts until it is dropped.
+/// A request that counts in `in_flight` until dropped.
 pub struct RequestGuard<S: RemoteServer> {
     desk: Arc<ConnectionPool<S>>,
 }
 
 impl<S: RemoteServer> RequestGuard<S> {
-    /// Adds a request. Where there are too many, the one that has waited longest is dropped; `None`
-    /// if all of them are being answered.
+    /// Adds a request. Above `questions_max` the longest waiting request is dropped; `None` if all
+    /// requests have a connection already.
     pub fn new(desk: Arc<ConnectionPool<S>>) -> Option<RequestGuard<S>> {
         let before = desk.in_flight.fetch_add(1, Ordering::Relaxed);
         let asked = RequestGuard { desk };
@@ -96,7 +96,7 @@ impl<S: RemoteServer> RequestGuard<S> {
         (has_room || asked.desk.turns.evict_oldest()).then_some(asked)
     }
 
-    /// The answer within its time, or why there is none.
+    /// Returns the answer within `timeout_ms`, or why there is none.
     pub async fn run(
         &self,
         question: &S::Question,
@@ -117,7 +117,7 @@ impl<S: RemoteServer> Drop for RequestGuard<S> {
 }
 
 impl<S: RemoteServer> ConnectionPool<S> {
-    /// Returns the server that is asked.
+    /// Returns the server of the pool.
     pub fn server(&self) -> &S {
         &self.server
     }
@@ -139,7 +139,7 @@ impl<S: RemoteServer> ConnectionPool<S> {
         liveness: &ConnectionLiveness,
     ) -> Result<S::Reply, PoolError> {
         let permit = self.turns.acquire(liveness).await;
-        // A client that has gone loses its turn as well.
+        // A closed client gives its permit back.
         if !liveness.is_open() {
             return Err(PoolError::Abandoned);
         }
@@ -150,7 +150,8 @@ impl<S: RemoteServer> ConnectionPool<S> {
     async fn request(&self, question: &S::Question) -> Result<S::Reply, String> {
         if let Some(mut conn) = self.take_idle_connection() {
             match self.server.request(&mut conn, question).await {
-                // It went while nobody used it, and the others may have gone with it.
+                // The connection was lost while idle, and the other idle connections may be lost
+                // too.
                 Err(RemoteError::Broken(_)) => self.idle().clear(),
                 other => return self.return_connection(conn, other),
             }

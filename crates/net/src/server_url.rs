@@ -11,12 +11,12 @@ pub struct ServerUrl {
     /// A name or an address; an IPv6 address without its brackets.
     pub host: String,
     pub port: Option<u16>,
-    /// With the query, from the first `/` on; empty without one.
+    /// Path and query, from the first `/` or `?` on; may be empty.
     pub path: String,
 }
 
 impl ServerUrl {
-    /// The error says what would be right.
+    /// Parses a URL with one of `schemes`. The error says what would be right.
     pub fn parse(text: &str, schemes: &[&str]) -> Result<ServerUrl, String> {
         let right = || {
             let all: Vec<String> = schemes.iter().map(|one| format!("{one}://HOST")).collect();

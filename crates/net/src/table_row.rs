@@ -1,10 +1,10 @@
-//! Rows that a server answers with.
+//! Rows of a server's answer.
 
-/// Names and values; what is NULL is not there.
+/// Column names and values; NULL values are absent.
 #[derive(Debug, Default)]
 pub struct TableRow(pub Vec<(String, Vec<u8>)>);
 
-/// An answer with more bytes is none.
+/// Largest answer in bytes; a larger answer is an error.
 pub const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl TableRow {
@@ -13,7 +13,7 @@ impl TableRow {
         known.map(|(_, value)| &value[..])
     }
 
-    /// Returns a column as text; other types count as absent.
+    /// Returns a column as text; `None` if absent or not UTF-8.
     pub fn text(&self, name: &str) -> Option<&str> {
         std::str::from_utf8(self.bytes(name)?).ok()
     }

@@ -1,4 +1,4 @@
-//! A moment as people and logs write it, in UTC.
+//! A point in time, formatted in UTC for logs and users.
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -6,7 +6,7 @@ use jiff::tz::Offset;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// Since 1970.
+/// Time since 1970-01-01 00:00 UTC.
 #[derive(Clone, Copy, Debug)]
 pub struct UnixTimestamp(pub Duration);
 
@@ -15,7 +15,8 @@ impl UnixTimestamp {
         UnixTimestamp(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
     }
 
-    /// When a day of the Gregorian calendar begins, from 1970 on; `None` for a day that it lacks.
+    /// Returns the beginning of a day of the Gregorian calendar, from 1970; `None` for a day that
+    /// does not exist.
     pub fn of_day(year: u64, month: u64, day: u64) -> Option<UnixTimestamp> {
         let date = Date::new(year.try_into().ok()?, month.try_into().ok()?, day.try_into().ok()?);
         let begin = Offset::UTC.to_timestamp(date.ok()?.at(0, 0, 0, 0)).ok()?;
@@ -27,7 +28,7 @@ impl UnixTimestamp {
         Offset::UTC.to_datetime(self.moment()).strftime("%Y-%m-%dT%H:%M:%S").to_string()
     }
 
-    /// The year 9999 is the last one of the calendar.
+    /// Converts to `jiff`'s type, at most to the end of year 9999.
     fn moment(self) -> Timestamp {
         self.0.try_into().and_then(Timestamp::from_duration).unwrap_or(Timestamp::MAX)
     }

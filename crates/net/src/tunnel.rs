@@ -1,7 +1,6 @@
-//! What has to be driven, for a client that blocks: a thread of its own carries bytes between one
-//! end of a pair of sockets and TLS, WebSocket or QUIC, both ways independently, so that a broker
-//! that does not read cannot stop us from reading. The client has the other end, which is a socket
-//! like any other.
+//! TLS, WebSocket or QUIC for a blocking client: a thread relays bytes between the transport and
+//! one end of a socket pair, in both directions independently, so that a broker that does not read
+//! cannot stop our reads. The client uses the other end as an ordinary socket.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
@@ -15,18 +14,18 @@ use transport::{QuicClientEndpoint, QuicConnectionHandle, TcpTransport};
 #[derive(Debug)]
 pub struct TransportTunnel {
     pub local: UnixStream,
-    /// Why it ended, where that was no farewell.
+    /// Why the tunnel ended, unless the end was orderly.
     pub failure: Arc<OnceLock<String>>,
 }
 
-/// Its other side.
+/// The remote side of a tunnel.
 #[derive(Debug)]
 pub enum TunnelTransport {
     Stream(TcpTransport),
     Quic(Box<QuicClientEndpoint>, QuicConnectionHandle),
 }
 
-/// Bytes on their way through.
+/// Bytes to relay in one direction.
 #[derive(Default)]
 struct TunnelBuffer {
     bytes: Vec<u8>,
@@ -34,7 +33,7 @@ struct TunnelBuffer {
 }
 
 impl TransportTunnel {
-    /// Waits until MQTT may begin, and opens.
+    /// Waits until MQTT may begin, at most until `deadline`, and starts the relay thread.
     pub fn open(mut transport: TunnelTransport, deadline: Instant) -> io::Result<TransportTunnel> {
         loop {
             transport.drive()?;
@@ -61,7 +60,7 @@ impl TransportTunnel {
             if let Err(error) = carried {
                 let _ = told.set(error.to_string());
             }
-            // Now the client hears that it is over.
+            // Dropping the inner socket tells the client that the tunnel has ended.
             drop(inner);
         })?;
         Ok(TransportTunnel { local: near, failure: fate })
@@ -73,7 +72,7 @@ impl TransportTunnel {
 
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self.local.read(into) {
-            // What is unread at the inner end resets ours.
+            // Unread bytes at the inner end reset the client's socket.
             Ok(0) | Err(_) if self.failure.get().is_some() => {
                 Err(io::Error::other(self.failure.get().cloned().unwrap_or_default()))
             }
@@ -134,7 +133,7 @@ fn relay_bytes(transport: &mut TunnelTransport, mut near: &UnixStream) -> io::Re
         }
         let mut all =
             [PollFd::new(&near, wanted), PollFd::from_borrowed_fd(transport.socket(), beyond)];
-        // The client's end that is closed says so all the time.
+        // A closed client socket would be reported by every `poll`.
         let from = usize::from(gone.is_some());
         let upto = if beyond.is_empty() { 1 } else { 2 };
         let until = gone.map(|at| at + CLOSE_TIMEOUT);
@@ -153,7 +152,7 @@ fn relay_bytes(transport: &mut TunnelTransport, mut near: &UnixStream) -> io::Re
 
 fn poll_until(all: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<()> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-    // Not a moment too early, or it would be waited for in a circle.
+    // Rounded up, or the loop would spin until the deadline.
     let left = left.map(|left| left + Duration::from_micros(100));
     let left = left.and_then(|left| Timespec::try_from(left).ok());
     match poll(all, left.as_ref()) {
@@ -163,12 +162,12 @@ fn poll_until(all: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<()> 
 }
 
 impl TunnelTransport {
-    /// Takes what has come and lets out what is due.
+    /// Handles arrived data and due timers, and sends pending output.
     fn drive(&mut self) -> io::Result<()> {
         match self {
             TunnelTransport::Stream(wire) => wire.flush(),
             TunnelTransport::Quic(outlet, _) => {
-                // There is one owner, who looks at everything anyway.
+                // The single owner checks everything anyway.
                 let mut woken = Vec::new();
                 while outlet.poll(&mut woken)? {}
                 outlet.send_pending();
@@ -208,7 +207,7 @@ impl TunnelTransport {
         }
     }
 
-    /// A socket of TCP is closed with its owner.
+    /// Closes a QUIC connection; a TCP socket is closed on drop.
     fn close(&mut self) {
         if let TunnelTransport::Quic(outlet, connection) = self {
             outlet.close(*connection);
@@ -231,7 +230,7 @@ impl TunnelTransport {
                 flags.set(PollFlags::IN, is_read);
                 flags.set(PollFlags::OUT, wire.has_pending());
             }
-            // Whatever is read of it, datagrams also say what has arrived of ours.
+            // Datagrams also carry acknowledgements of our data, so input is always polled.
             TunnelTransport::Quic(..) => flags = PollFlags::IN,
         }
         flags
@@ -268,5 +267,5 @@ impl TunnelBuffer {
 }
 
 const CHUNK_BYTES: usize = 64 * 1024;
-/// Time for the last bytes of a client that has closed.
+/// Time for the last bytes after the client has closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);

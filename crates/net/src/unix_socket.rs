@@ -1,4 +1,4 @@
-//! Unix sockets that listen, and their files.
+//! Listening unix sockets and their files.
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs;
@@ -8,24 +8,25 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// Connections that wait to be accepted; the kernel lowers it to its own limit.
+/// Connections that wait for `accept`; the kernel reduces the number to its own limit.
 const BACKLOG: i32 = 4096;
-/// Error where somebody serves the socket already.
+/// Error of a path at which another process listens.
 pub const IN_USE_PATH: &str =
     "the socket is in use: another broker is running, or use another path";
 
-/// The file of a unix socket of ours, which goes with it.
+/// The file of a listening unix socket, removed on drop.
 #[derive(Debug)]
 pub struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody else may have removed it.
+        // Another process may have removed the file.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// The file of a process that was killed stays behind: nobody answers there, and it is replaced.
+/// Listens at `path` with the permissions `mode`. The file of a killed process, where no process
+/// answers, is replaced.
 pub fn bind_path(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), String> {
     let address = SockAddr::unix(path)
         .map_err(|_| "the path is too long for a socket, use at most 107 bytes".to_string())?;
@@ -44,7 +45,7 @@ pub fn bind_path(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), S
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.bind(&address)?;
         let file = SocketFile(path.into());
-        // Before it listens nobody gets in whom the mode keeps out.
+        // Permissions are set before `listen`, so that no excluded user can connect.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         socket.listen(BACKLOG)?;
         Ok((OwnedFd::from(socket).into(), file))

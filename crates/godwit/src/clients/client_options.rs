@@ -1,5 +1,5 @@
-//! What both clients need to reach a broker: flags that say where, as whom and with which will,
-//! and the greeting that comes of them.
+//! Options common to `pub` and `sub`: flags for the broker's address, credentials and will, and the
+//! CONNECT packet made from them.
 
 use super::connection::BlockingConnection;
 use super::properties::PacketProperties;
@@ -61,7 +61,7 @@ pub(super) struct ClientOptions {
     port: Option<u16>,
     trust: TlsClientOptions,
     pub(super) version: ProtocolVersion,
-    /// Whether `-V` said it.
+    /// Whether `-V` was given.
     version_given: bool,
     pub(super) client_id: String,
     user_name: Option<String>,
@@ -76,7 +76,7 @@ pub(super) struct ClientOptions {
     will_payload: String,
     will_qos: QoS,
     will_retain: bool,
-    /// The first flag that only makes sense beside `--will-topic`.
+    /// The first flag that requires `--will-topic`.
     will_flag: Option<&'static str>,
     pub(super) debug: bool,
     pub(super) quiet: bool,
@@ -125,7 +125,7 @@ impl ClientOptions {
         }
     }
 
-    /// Takes one flag of [`FLAGS`]; `false` if it is none of them.
+    /// Applies a flag of [`FLAGS`]; `false` for any other flag.
     pub(super) fn apply_flag(&mut self, used: &ParsedFlag) -> Result<bool, String> {
         match used.name {
             "--host" => self.host = used.value().to_string(),
@@ -193,7 +193,7 @@ impl ClientOptions {
         if self.password.is_some() && self.user_name.is_none() && !self.version.is_v5() {
             return Err("-P needs a user name (-u) before 5.0".to_string());
         }
-        // Only 5.0 has them, so asking for them asks for it.
+        // Properties exist only in MQTT 5.0, so these flags select it.
         if self.has_properties || self.session_expiry_s.is_some() {
             if self.version_given && !self.version.is_v5() {
                 return Err("-D and -x need -V 5".to_string());
@@ -295,7 +295,7 @@ impl ClientOptions {
         // Where MQTT is on the web, unless a broker says otherwise.
         let rest = rest.trim_end_matches('/');
         let rest = rest.strip_suffix("/mqtt").filter(|_| scheme.is_websocket).unwrap_or(rest);
-        // A bare IPv6 address has colons of its own.
+        // A bare IPv6 address contains colons.
         let after_bracket = rest.rfind(']').map_or(0, |at| at + 1);
         let named = rest[after_bracket..].split_once(':').filter(|(_, port)| !port.contains(':'));
         let port = named.and_then(|(_, port)| port.parse().ok());
@@ -345,7 +345,7 @@ impl ClientOptions {
         }
     }
 
-    /// The first address that answers.
+    /// Connects to the first address that answers.
     fn connect_first_address<T>(
         &self,
         host: &str,
@@ -427,7 +427,8 @@ pub(super) fn parse_qos(used: &ParsedFlag) -> Result<QoS, String> {
     QoS::from_bits(used.number(0, 2)?).ok_or_else(|| "use 0, 1 or 2".to_string())
 }
 
-/// Process ids repeat in containers; two clients of one name would throw each other out.
+/// Returns a random number for a client identifier: process ids repeat in containers, and clients
+/// with equal identifiers take over each other's session.
 fn random_number() -> u32 {
     let mut bytes = [0; 4];
     let urandom = std::fs::File::open("/dev/urandom");
@@ -438,7 +439,7 @@ fn random_number() -> u32 {
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Over QUIC a broker may be gone without a word; and many a network forgets who is silent.
+/// Interval of QUIC pings: a broker may vanish silently, and NAT mappings of idle flows expire.
 const PINGS_EVERY: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

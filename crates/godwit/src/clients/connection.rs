@@ -31,19 +31,19 @@ pub(super) struct EncodedPacket(Vec<u8>);
 
 enum ReaderEvent {
     Frame(EncodedPacket),
-    /// Lines of stdin; none at its end.
+    /// Lines of stdin; empty at its end.
     Lines(Vec<Vec<u8>>),
     Lost(String),
 }
 
-/// An input that a client waits for.
+/// An event that a client waits for.
 pub(super) enum ClientInput {
     Frame(EncodedPacket),
     Lines(Vec<Vec<u8>>),
     Timeout,
 }
 
-/// Asks for lines of stdin a few at a time, so that none is read long before there is room for it.
+/// Requests lines of stdin a few at a time, so that lines are read only when there is room.
 pub(super) struct StdinLines {
     request_sender: SyncSender<()>,
     is_requested: bool,
@@ -99,7 +99,7 @@ impl BlockingConnection {
         let written = self.stream.write_all(&self.out);
         self.out.clear();
         self.sent_at = Instant::now();
-        // A broker that closes says why first: what it said is still to be read.
+        // A broker that closes sends a reason first, which is still to be read.
         match written {
             Err(error) if !is_closed(&error) => Err(connection_lost(&error.to_string())),
             _ => Ok(()),
@@ -127,7 +127,7 @@ impl BlockingConnection {
         }
     }
 
-    /// Waits, and pings meanwhile where the keep-alive asks for it.
+    /// Waits for an event, and sends PINGREQs as the keep-alive requires.
     pub(super) fn wait(&mut self, deadline: Option<Instant>) -> Result<ClientInput, ClientError> {
         self.flush()?;
         loop {
@@ -172,7 +172,7 @@ impl BlockingConnection {
         }
     }
 
-    /// Lines of stdin become arrivals of this connection.
+    /// Starts a thread that delivers lines of stdin as events of this connection.
     pub(super) fn read_stdin(&self) -> io::Result<StdinLines> {
         let (asks, asked) = mpsc::sync_channel(1);
         let lines = self.sender.clone();
@@ -184,8 +184,8 @@ impl BlockingConnection {
         let reason = ReasonCode::NormalDisconnection;
         self.send(&Packet::Disconnect(Disconnect { reason, properties }))?;
         self.stream.shutdown_write();
-        // Closing with unread bytes would reset the connection, and what we sent last with it: so
-        // the broker closes first.
+        // A close with unread bytes would reset the connection and lose our last packets, so the
+        // broker closes first.
         let deadline = Instant::now() + GOODBYE_TIMEOUT;
         while let Ok(ClientInput::Frame(_) | ClientInput::Lines(_)) = self.wait(Some(deadline)) {}
         Ok(())
@@ -223,14 +223,14 @@ impl BlockingConnection {
 }
 
 impl Drop for BlockingConnection {
-    /// Wakes the reader, which would hold the socket open.
+    /// Wakes the reader thread, which holds the socket open.
     fn drop(&mut self) {
         self.stream.close();
     }
 }
 
 impl StdinLines {
-    /// The next lines will arrive; asking twice for the same ones is fine.
+    /// Requests the next lines; a repeated request has no effect.
     pub(super) fn request_lines(&mut self) {
         if !self.is_requested {
             self.is_requested = self.request_sender.try_send(()).is_ok();
@@ -283,7 +283,7 @@ fn read_frames(mut stream: ClientStream, frames: &SyncSender<ReaderEvent>) {
     let _ = frames.send(ReaderEvent::Lost(why));
 }
 
-/// Sends each line as soon as it is complete, together with the lines of the same read.
+/// Sends lines as soon as they are complete, together with other lines of the same read.
 fn read_lines(asked: &Receiver<()>, lines: &SyncSender<ReaderEvent>) {
     let mut stdin = BufReader::with_capacity(CHUNK_BYTES, io::stdin());
     while asked.recv().is_ok() {
@@ -306,10 +306,10 @@ fn read_lines(asked: &Receiver<()>, lines: &SyncSender<ReaderEvent>) {
 }
 
 const LINES_MAX: usize = 256;
-/// Events that may wait for the client's own thread.
+/// Largest number of events that wait for the client's thread.
 const EVENTS_MAX: usize = 1024;
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
-/// A timer that fires this late shows that the process was stopped.
+/// Delay of a timer that shows that the process was stopped.
 const STOPPED: Duration = Duration::from_secs(1);
 const CHUNK_BYTES: usize = 64 * 1024;
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);

@@ -16,7 +16,7 @@ enum MessageFormatPart {
     Field(char),
 }
 
-/// Letters and what they stand for.
+/// Letters of `-F` and their meanings.
 pub(super) const FIELDS: &[(char, &str)] = &[
     ('t', "topic"),
     ('p', "payload"),
@@ -123,7 +123,7 @@ fn write_field(
     }
 }
 
-/// Writes a property of the message, or nothing if the message does not have it.
+/// Writes a property of the message; writes nothing if the property is absent.
 fn write_properties(letter: char, message: &Publish<'_>, out: &mut impl Write) -> io::Result<()> {
     let mut space = "";
     for property in message.properties.iter() {

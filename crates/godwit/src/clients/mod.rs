@@ -17,7 +17,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Why a client ends before its work is done.
+/// Why a client ends early: exit code and text.
 #[derive(Debug)]
 pub(crate) struct ClientError {
     pub(crate) code: u8,
@@ -36,7 +36,7 @@ impl fmt::Display for ClientError {
     }
 }
 
-/// Errors of every kind end here, once.
+/// Prints the error of a client unless `quiet`, and returns its exit code.
 fn report_result(end: Result<(), ClientError>, quiet: bool) -> ExitCode {
     let Err(ClientError { code, why }) = end else { return ExitCode::SUCCESS };
     if !quiet && !why.is_empty() {

@@ -1,5 +1,5 @@
-//! `-D COMMAND NAME VALUE`: the properties that a user gives by hand. What may stand where comes
-//! from the codec's table.
+//! `-D COMMAND NAME VALUE`: properties from the command line, checked by the codec's table
+//! [`PROPERTIES`].
 
 use config::nearest::nearest_word;
 use mqtt::property::{PROPERTIES, PropertyKind, PropertyRepeats, PropertyRow, WILL};
@@ -17,8 +17,8 @@ pub(super) struct PacketProperties {
 }
 
 impl PacketProperties {
-    /// `values` are the packet, the property's name and its value, or a user property's name and
-    /// value.
+    /// Adds a property. `values` are the packet, the property's name and its value, or a user
+    /// property's name and value.
     pub(super) fn add(&mut self, values: &[String]) -> Result<(), String> {
         let [packet, name, value, more @ ..] = values else {
             return Err("-D needs a packet, a property and a value".to_string());
@@ -76,7 +76,7 @@ fn flag_name(row: &PropertyRow) -> String {
     row.name.to_ascii_lowercase().replace(' ', "-")
 }
 
-/// The encoded property; the error says what kind of value would be right.
+/// Encodes a property; the error says which kind of value is right.
 fn encode_property(row: &PropertyRow, value: &str, second: &str) -> Result<Vec<u8>, &'static str> {
     let number = |max: u32| value.parse::<u32>().ok().filter(|number| *number <= max);
     let mut bytes = vec![row.id];

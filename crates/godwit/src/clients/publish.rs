@@ -127,14 +127,14 @@ impl PublishCommand {
         let (wire, welcome) = self.options.connect(None)?;
         let mut run = PublishRun::new(&self, wire, welcome, payload)?;
         let outcome = run.publish_all();
-        // A broker that closed on us first has said everything.
+        // A broker that closed first needs no DISCONNECT.
         if outcome.is_ok() {
             run.wire.disconnect(self.options.properties.disconnect.as_properties())?;
         }
         outcome.and_then(|()| run.first_refusal.map_or(Ok(()), Err))
     }
 
-    /// `None` when the payloads are lines that are still to come.
+    /// Returns the payload; `None` if the payloads are lines read later.
     fn read_payload(&self) -> Result<Option<Vec<u8>>, ClientError> {
         let failed = |name: &str, error: io::Error| {
             ClientError::new(EXIT_NO_CONNECTION, format!("{name} cannot be read: {error}"))
@@ -285,7 +285,7 @@ impl<'a> PublishRun<'a> {
             properties: self.command.options.properties.publish.as_properties(),
             payload,
         }));
-        // With a pause between messages each should leave at its own time.
+        // With a delay between messages each message is sent at once.
         if self.wire.queued_bytes() > WRITE_BYTES || !self.command.repeat_delay.is_zero() {
             self.wire.flush()?;
         }

@@ -1,4 +1,4 @@
-//! What a client talks over, read by one thread and written by another.
+//! Byte stream of a client, read by one thread and written by another.
 
 use net::tunnel::TransportTunnel;
 use std::io::{self, Read, Write};
@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 
 pub(super) enum ClientStream {
     Tcp(TcpStream),
-    /// To TLS, WebSocket or QUIC.
+    /// TLS, WebSocket or QUIC.
     Tunnel(TransportTunnel),
     Unix(UnixStream),
 }
@@ -21,7 +21,7 @@ impl ClientStream {
         })
     }
 
-    /// Says that nothing more comes from us.
+    /// Ends the writing direction.
     pub(super) fn shutdown_write(&mut self) {
         self.shutdown(Shutdown::Write);
     }

@@ -173,7 +173,7 @@ impl SubscribeCommand {
     }
 }
 
-/// A topic filter, shared or not.
+/// Parses a topic filter, shared or not.
 fn parse_filter(used: &ParsedFlag) -> Result<String, String> {
     let text = used.value();
     let right = match mqtt::SharedFilter::parse(text) {
@@ -185,7 +185,7 @@ fn parse_filter(used: &ParsedFlag) -> Result<String, String> {
     right.then(|| text.to_string()).ok_or_else(why)
 }
 
-/// Before the next attempt.
+/// Waits before the next attempt to connect.
 fn wait_before_reconnect(deadline: Option<Instant>) -> Result<(), ClientError> {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let pause = left.map_or(RECONNECT_PAUSE, |left| left.min(RECONNECT_PAUSE));
@@ -263,7 +263,8 @@ impl MessagePrinter<'_> {
         loop {
             let arrival = match wire.try_receive() {
                 Some(arrival) => arrival,
-                // Nothing more to print at once: now it should be seen, and acknowledged.
+                // No further message is buffered: flush stdout before waiting, and send
+                // acknowledgements.
                 None => {
                     self.flush()?;
                     wire.wait(deadline)?
@@ -293,7 +294,7 @@ impl MessagePrinter<'_> {
         }
     }
 
-    /// Prints and acknowledges; `true` when it was the last one.
+    /// Prints and acknowledges a message. Returns `true` after the last message.
     fn print_message(
         &mut self,
         wire: &mut BlockingConnection,
@@ -326,7 +327,7 @@ impl MessagePrinter<'_> {
         Ok(ended || self.left == Some(0))
     }
 
-    /// A filter that is refused does not keep the others from working.
+    /// Handles SUBACK. A refused filter does not affect the other filters.
     fn on_suback(&mut self, codes: &[u8]) -> Result<bool, ClientError> {
         let mut refused = None;
         for (filter, code) in self.command.filters.iter().zip(codes) {
@@ -352,7 +353,7 @@ impl MessagePrinter<'_> {
     }
 }
 
-/// The empty retained message that clears the one that is there.
+/// Returns an empty retained message, which clears the topic's retained message.
 fn clear_retained_packet(topic: &str) -> Packet<'_> {
     Packet::Publish(Publish {
         dup: false,

@@ -1,5 +1,5 @@
-//! One event, taken apart, and the three ways to write it. Whatever a client says (its id, a
-//! topic) is escaped, so a line stays a line.
+//! A log event, split into fields, and its three formats. Text of clients (identifiers, topics) is
+//! escaped, so that an event stays one line.
 
 use net::timestamp::UnixTimestamp;
 use std::fmt::{self, Write as _};
@@ -16,7 +16,7 @@ pub(super) struct LogLine {
 
 enum LogFieldValue {
     Text(String),
-    /// A number or a truth value: bare in JSON too.
+    /// A number or a truth value, without quotes also in JSON.
     Plain(String),
 }
 
@@ -40,7 +40,7 @@ impl LogLine {
         self.write_unstamped(out);
     }
 
-    /// For syslog, which stamps lines itself.
+    /// Formats the event without a time, for syslog, which adds the time.
     pub(super) fn write_unstamped(&self, out: &mut String) {
         let _ =
             write!(out, "{:5} {} {}", self.level.as_str(), self.module, EscapedText(&self.message));
@@ -106,7 +106,7 @@ fn needs_quotes(text: &str) -> bool {
     text.is_empty() || text.contains(special)
 }
 
-/// Without the characters that would end or disguise a line.
+/// Text without the characters that would end or disguise a line.
 struct EscapedText<'a>(&'a str);
 
 impl fmt::Display for EscapedText<'_> {

@@ -1,7 +1,7 @@
-//! Structured logs: one line an event, as text or JSON, to stderr, a file or syslog, with a level
-//! a module that may change while we run.
+//! Structured logs: one line per event, as text or JSON, to stderr, a file or syslog, with a level
+//! per module that can change at run time.
 //!
-//! Only events exist here: nobody opens spans, so none are kept. That is what makes this smaller
+//! The program uses events only, so spans are not recorded. Therefore this subscriber is smaller
 //! than tracing-subscriber, which made a bare program 270 KB larger and 300 KB heavier when idle.
 
 mod line;
@@ -16,7 +16,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use writer::LogOutput;
 
-/// The last part of `godwit::{module}`, by which `log.modules` names them.
+/// Modules for `log.modules`: the last part of each target `godwit::{module}`.
 pub(crate) const MODULES: &[&str] = &[
     "auth",
     "conn",
@@ -30,7 +30,7 @@ pub(crate) const MODULES: &[&str] = &[
     "trace",
 ];
 
-/// The handle by which a reload reaches the subscriber.
+/// Handle to the subscriber's state, for reloads.
 #[derive(Clone)]
 pub(crate) struct LogSubscriber {
     shared: Arc<LogState>,
@@ -47,7 +47,7 @@ struct LogFilters {
 }
 
 impl LogSubscriber {
-    /// Makes this the process's log. Events before it are lost.
+    /// Installs the subscriber as the process's log. Earlier events are lost.
     pub(crate) fn start(settings: &LogSettings) -> Result<LogSubscriber, String> {
         let logs = LogSubscriber::new(settings)?;
         let subscriber = tracing::subscriber::set_global_default(logs.clone());
@@ -55,8 +55,8 @@ impl LogSubscriber {
         Ok(logs)
     }
 
-    /// Changes level, format and target. On an error everything stays as it was. A file is opened
-    /// anew even if its name did not change: that is how rotation works.
+    /// Changes level, format and target; an error leaves all unchanged. A file is always reopened,
+    /// also with the same name, for log rotation.
     pub(crate) fn configure(&self, settings: &LogSettings) -> Result<(), String> {
         let sink = LogOutput::open(settings)?;
         *self.shared.sink.lock().unwrap_or_else(PoisonError::into_inner) = sink;
@@ -113,7 +113,7 @@ impl LogFilters {
     }
 }
 
-/// `conn` of `godwit::conn`; of a target elsewhere its first part.
+/// Returns `conn` for `godwit::conn`; for other targets the first part.
 fn module(target: &str) -> &str {
     let target = target.strip_prefix("godwit::").unwrap_or(target);
     target.split_once("::").map_or(target, |(first, _)| first)

@@ -1,5 +1,5 @@
-//! Where lines go. A sink never fails towards its caller: a log that cannot be written must not
-//! stop a broker, so a failing one says so once on stderr.
+//! Outputs of log lines. A failed write must not stop the broker, so the failure is reported once
+//! on stderr and not returned.
 
 use super::line::LogLine;
 use crate::options::settings::{LogFormat, LogSettings, LogTarget};
@@ -79,12 +79,12 @@ fn open_syslog(path: &Path) -> Result<UnixDatagram, String> {
 fn connect(path: &Path) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.connect(path)?;
-    // A syslog that does not keep up costs lines, never a shard's time.
+    // A slow syslog loses lines rather than blocking a shard.
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
 
-/// A syslog that was restarted has a new socket behind the old name.
+/// Sends a line to syslog, and reconnects if syslog has restarted with a new socket.
 fn send(socket: &mut UnixDatagram, bytes: &[u8]) -> io::Result<()> {
     match socket.send(bytes) {
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
@@ -97,8 +97,8 @@ fn send(socket: &mut UnixDatagram, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The local form, `<priority>godwit[pid]: `, which rsyslog, journald and busybox all read, as
-/// opposed to the network form of RFC 5424. They add time and host.
+/// Writes the header of syslog's local form, `<priority>godwit[pid]: `, which rsyslog, journald and
+/// busybox accept; the network form of RFC 5424 differs. Time and host are added by syslog.
 fn syslog_head(level: Level, out: &mut String) {
     let severity = match level {
         Level::ERROR => 3,

@@ -1,4 +1,4 @@
-//! `[[bridge]]` in a file, with `[[bridge.out]]` and `[[bridge.in]]` below it.
+//! The tables `[[bridge]]` of a file, with `[[bridge.out]]` and `[[bridge.in]]`.
 
 use super::file::OptionFileReader;
 use super::links::{LinkOptions, LinkTables, check_name};
@@ -71,7 +71,7 @@ impl OptionFileReader<'_> {
 }
 
 impl OptionPlan {
-    /// Every bridge with the limits of its session.
+    /// Returns every bridge with the limits of its session.
     pub(super) fn bridge_settings(&self, settings: &ProgramSettings) -> Vec<BridgeSettings> {
         let bridge = |given: &BridgeOptions| {
             let mut own = override_settings(settings, &given.limits).broker;
@@ -86,7 +86,7 @@ impl OptionPlan {
         self.bridges.iter().map(bridge).collect()
     }
 
-    /// Whether the bridges of two plans differ, so that they have to change.
+    /// Whether the bridges of two plans differ, so that a reload has to replace them.
     pub(super) fn bridges_differ(&self, next: &OptionPlan) -> bool {
         let own =
             |plan: &OptionPlan| plan.bridges.iter().map(LinkOptions::values).collect::<Vec<_>>();

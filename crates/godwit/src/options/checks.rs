@@ -1,5 +1,4 @@
-//! What no row can check alone: options that must fit each other, and the ones that this version
-//! does not support yet.
+//! Checks across several options, and options that this version does not support yet.
 
 use super::settings::{ListenerSettings, LogTarget, ProgramSettings};
 use super::{OptionError, OptionPlan};
@@ -123,7 +122,8 @@ fn check_psk(listener: &ListenerSettings) -> Option<String> {
     Some(why.to_string())
 }
 
-/// Also said where a host name turns out to be more than loopback.
+/// Returns the error for a listener open to other hosts; also used when a host name resolves to
+/// other addresses than loopback.
 pub(crate) fn describe_open_listener(url: &str) -> String {
     format!(
         "{url} can be reached from other hosts, and authentication is missing: listen on \
@@ -183,7 +183,8 @@ fn check_log_target(settings: &ProgramSettings) -> Option<String> {
     nowhere.then(|| "log.target = \"file\" needs the file's path in log.file".to_string())
 }
 
-/// A name that nobody checks is nobody's, so a namespace that asks for one lets nobody in.
+/// Refuses a namespace with the user's name on listeners without authentication: there no user name
+/// is confirmed, so no client could connect.
 fn check_namespaces(plan: &OptionPlan, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
     for (at, listener) in settings.listeners.iter().enumerate() {
         if listener.security.requires_authentication() {
@@ -220,7 +221,8 @@ fn check_queue(settings: &ProgramSettings) -> Option<String> {
     describe_too_small(&settings.broker)
 }
 
-/// A queue that cannot hold one packet would drop every large message without a hint why.
+/// Returns the error for a queue smaller than the largest packet, which would drop every large
+/// message silently.
 fn describe_too_small(options: &BrokerOptions) -> Option<String> {
     let (queue, packet) = (options.queue_bytes_max, options.packet_bytes_max);
     (queue < u64::from(packet)).then(|| {

@@ -31,8 +31,9 @@ pub(super) fn read_environment(
     }
 }
 
-/// Container platforms announce a service named "godwit" by `GODWIT_PORT`, `GODWIT_PORT_1883_TCP`,
-/// `GODWIT_SERVICE_HOST` and the like: those are not meant for us.
+/// Whether a variable is an option. For a service named "godwit", container platforms set
+/// `GODWIT_PORT`, `GODWIT_PORT_1883_TCP`, `GODWIT_SERVICE_HOST` and similar variables, which are
+/// ignored.
 fn is_godwit_variable(name: &str) -> bool {
     name.strip_prefix("GODWIT_")
         .is_some_and(|rest| name != CONFIG && !rest.starts_with("SERVICE_") && !is_port(rest))

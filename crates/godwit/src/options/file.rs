@@ -1,4 +1,4 @@
-//! The weakest layer: a TOML file. Every error names its line.
+//! The layer with the lowest precedence: a TOML file. Every error has its line.
 
 use super::RawOption;
 use super::table::{self, ProgramOption};
@@ -39,7 +39,7 @@ pub(super) struct OptionFileReader<'a> {
     path: &'a Path,
     source: &'a str,
     pub(super) plan: &'a mut OptionPlan,
-    /// Client ids of the file's preset sessions.
+    /// Client identifiers of the file's preset sessions.
     pub(super) preset_ids: BTreeSet<String>,
     wrongs: &'a mut Vec<OptionError>,
 }
@@ -205,7 +205,7 @@ impl OptionFileReader<'_> {
         }
     }
 
-    /// Options of one section that a listener or a group has for itself.
+    /// Reads the options of a section that a listener or a group overrides.
     fn read_override_section(
         &mut self,
         given: &mut BTreeMap<&'static str, RawOption>,
@@ -259,7 +259,7 @@ impl OptionFileReader<'_> {
         }
     }
 
-    /// An unknown section is named once, not once a key.
+    /// Describes an unknown key; an unknown section is reported once, not once per key.
     fn describe_unknown_key(&self, key: &str, value: &Spanned<DeValue<'_>>) -> String {
         let sections =
             || table::rows().map(ProgramOption::section).filter(|section| !section.is_empty());
@@ -274,7 +274,7 @@ impl OptionFileReader<'_> {
         }
     }
 
-    /// ` = value` as it stands in the file; lists and tables would say too much.
+    /// Returns ` = value` as in the file; empty for lists, maps and long values.
     fn excerpt(&self, value: &Spanned<DeValue<'_>>, kind: OptionKind) -> String {
         let text = self.source.get(value.span()).unwrap_or_default();
         let many = matches!(kind, OptionKind::List { .. } | OptionKind::Map { .. });

@@ -75,7 +75,8 @@ fn map_entry(key: &str) -> Option<(&'static ProgramOption, &str)> {
     })
 }
 
-/// Lists and maps grow by repeating the flag; they replace what weaker layers say.
+/// Appends to a list or map from an earlier flag; values of layers with lower precedence are
+/// replaced.
 fn append_value(before: Option<&RawOption>, value: OptionValue) -> OptionValue {
     match (before, value) {
         (

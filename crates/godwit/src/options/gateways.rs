@@ -1,4 +1,4 @@
-//! `[[gateway]]` in a file, with `[[gateway.out]]` and `[[gateway.in]]` below it.
+//! The tables `[[gateway]]` of a file, with `[[gateway.out]]` and `[[gateway.in]]`.
 
 use super::file::OptionFileReader;
 use super::links::{LinkOptions, LinkTables, check_name};
@@ -45,7 +45,7 @@ impl OptionFileReader<'_> {
 }
 
 impl OptionPlan {
-    /// Every gateway with the limits of its session.
+    /// Returns every gateway with the limits of its session.
     pub(super) fn gateway_settings(&self, settings: &ProgramSettings) -> Vec<GatewaySettings> {
         let gateway = |given: &GatewayOptions| {
             let own = override_settings(settings, &given.limits).broker;
@@ -57,7 +57,7 @@ impl OptionPlan {
         self.gateways.iter().map(gateway).collect()
     }
 
-    /// Whether the gateways of two plans differ, so that they have to change.
+    /// Whether the gateways of two plans differ, so that a reload has to replace them.
     pub(super) fn gateways_differ(&self, next: &OptionPlan) -> bool {
         let own =
             |plan: &OptionPlan| plan.gateways.iter().map(LinkOptions::values).collect::<Vec<_>>();
@@ -90,7 +90,7 @@ impl OptionPlan {
         }
     }
 
-    /// Checks that no two sockets listen on one address, where the second would try for ever.
+    /// Checks that no two sockets use the same address: the second would retry forever.
     fn check_places(&self, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
         let taken = settings.listeners.iter().map(|listener| &listener.url);
         let of_listener =

@@ -1,8 +1,8 @@
-//! `[[imported]]` in a file: what another broker asked of the clients of one listener, as
-//! `godwit import` found it.
+//! The tables `[[imported]]` of a file: requirements of another broker for the clients of a
+//! listener, as `godwit import` found them.
 //!
-//! Invariant: options that ask for less than an entry says are refused, at the start, by `check`
-//! and by a reload, until the entry is changed or taken out.
+//! Invariant: options that require less than an entry are refused, at the start, by `check` and by
+//! a reload, until the entry is changed or removed.
 
 use super::file::OptionFileReader;
 use super::settings::{ListenerSettings, ProgramSettings};
@@ -138,7 +138,7 @@ impl ListenerAddress {
         }
     }
 
-    /// Whether a listener has the same port, or the same path.
+    /// Whether a listener has the same port or path.
     fn matches(&self, url: &ListenUrl) -> bool {
         match (self, url) {
             (ListenerAddress::Network { port, .. }, ListenUrl::Network { port: own, .. }) => {
@@ -151,7 +151,7 @@ impl ListenerAddress {
         }
     }
 
-    /// Whether everybody who reaches the listener reached this one.
+    /// Whether every client that can reach the listener `url` could reach this imported listener.
     fn covers(&self, url: &ListenUrl) -> bool {
         let (ListenerAddress::Network { host, .. }, ListenUrl::Network { host: own, .. }) =
             (self, url)
@@ -241,7 +241,7 @@ fn shared_requirements(entries: &[(OptionOrigin, ImportedListener)]) -> Imported
 }
 
 impl ListenerSettings {
-    /// Whether a client may connect that does not prove who it is, whatever its transport proves.
+    /// Whether a client may connect without authentication by name, whatever its transport proves.
     fn admits_nameless(&self) -> bool {
         match self.anonymous {
             AnonymousAccess::Always => true,
@@ -261,7 +261,7 @@ impl OptionFileReader<'_> {
 }
 
 impl OptionPlan {
-    /// Every listener asks for what it asked for before the import.
+    /// Checks that every listener requires as much as before the import.
     pub(super) fn check_imported(&self, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
         let Some((first, _)) = self.imported.first() else { return };
         for (origin, entry) in &self.imported {
@@ -280,7 +280,7 @@ impl OptionPlan {
             });
             let same: Vec<_> = same.collect();
             let covering = same.iter().filter(|(.., address)| address.covers(&listener.url));
-            // One for this very address says more than one for all.
+            // An entry for the same address takes precedence over an entry for all addresses.
             let nearest = covering.min_by_key(|(.., address)| match address {
                 ListenerAddress::Network { host: None, .. } => 2,
                 ListenerAddress::Network { host: Some(ListenHost::Address(all)), .. } => {
@@ -376,7 +376,7 @@ mod tests {
             ("namespace = \"a\"\n", LOCAL, with("namespace = true"), None),
             ("", LOCAL, with("client_certificate = true"), Some(CERTIFICATE)),
             ("", LOCAL, with("unresolved = [\"plugin\"]"), Some("3: unresolved: plugin: it")),
-            // One of another port asks for what all of them did.
+            // A listener on another port must meet the requirements of all entries.
             ("", LOCAL, other(9) + "credentials = true\n", Some("3: tcp://127.0.0.1:1883 lets")),
             ("", LOCAL, other(9) + "credentials = true\n" + &other(8), None),
             ("", LOCAL, format!("[[imported]]\ncredentials = true\n{ENTRY}"), None),

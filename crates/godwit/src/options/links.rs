@@ -1,4 +1,4 @@
-//! What `[[bridge]]`, `[[gateway]]` and `[[sink]]` have in common in a file.
+//! Parsing common to `[[bridge]]`, `[[gateway]]` and `[[sink]]` in a file.
 
 use super::file::OptionFileReader;
 use super::{OptionOrigin, OptionPlan, RawOption, table};
@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A link as it stands in the file.
+/// A link as written in the file.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkOptions<S> {
     pub(crate) origin: OptionOrigin,
-    /// Without its limits.
+    /// Settings without the session limits.
     pub(super) settings: S,
     pub(super) limits: BTreeMap<&'static str, RawOption>,
 }
 
-/// Options of a link's own, and those of all that it may have for itself.
+/// Option rows of a link, and the scope of the broker's options that it may override.
 pub(super) struct LinkTables<S: 'static> {
     pub(super) rows: &'static [OptionRow<S>],
-    /// Names the broker's options that a link may set for its own session, if any.
+    /// Scope of the broker's options that a link may set for its own session, if any.
     pub(super) scope: Option<OptionScope>,
 }
 
@@ -35,21 +35,21 @@ impl<S: Clone + Default> LinkOptions<S> {
         LinkOptions { origin, settings: defaults(rows), limits: BTreeMap::new() }
     }
 
-    /// Returns the values in which two links differ.
+    /// Returns the values to compare with another plan's link.
     pub(super) fn values(&self) -> (S, Vec<(&'static str, OptionValue)>) {
         let limits = self.limits.iter().map(|(key, given)| (*key, given.value.clone()));
         (self.settings.clone(), limits.collect())
     }
 }
 
-/// A rule as it stands in the file, with the filter that was given in its place.
+/// Describes the right form of a rule, with the filter from the wrong form.
 fn rule_form(table: &str, given: &Spanned<DeValue<'_>>) -> String {
     let filter = given.get_ref().as_str().unwrap_or("a/#");
     format!("[[{table}]] on a line of its own, and below it filter = {filter:?}")
 }
 
 impl OptionFileReader<'_> {
-    /// Each table below `[[kind]]`, with where it begins.
+    /// Calls `read` for each table of `[[kind]]`, with its position.
     pub(super) fn read_links(
         &mut self,
         kind: &str,
@@ -68,7 +68,7 @@ impl OptionFileReader<'_> {
         }
     }
 
-    /// `key = value`, or a table of such.
+    /// Reads `key = value`, or a table of options.
     pub(super) fn read_link_option<S>(
         &mut self,
         own: &mut LinkOptions<S>,
@@ -91,7 +91,7 @@ impl OptionFileReader<'_> {
         }
     }
 
-    /// Each rule below `[[table]]`, with where it begins.
+    /// Reads each rule of `[[table]]`, with its position.
     pub(super) fn read_link_rules<R: Default>(
         &mut self,
         table: &str,
@@ -121,7 +121,7 @@ impl OptionFileReader<'_> {
         }
     }
 
-    /// Sets what a row of another table than that of all options says.
+    /// Sets an option by a row of the link's own table.
     pub(super) fn read_link_row<S>(
         &mut self,
         settings: &mut S,
@@ -150,7 +150,7 @@ impl OptionFileReader<'_> {
 }
 
 impl OptionPlan {
-    /// Every link, as rules name it.
+    /// Returns the names of all links, as in `send_to` of rules.
     #[cfg_attr(not(feature = "bridge"), expect(unused_mut))]
     pub(super) fn link_names(&self) -> Vec<String> {
         let mut names = Vec::new();

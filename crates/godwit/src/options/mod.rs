@@ -1,5 +1,5 @@
-//! Options: one table, three layers, one plan. A file is overruled by the environment, the
-//! environment by flags; what no layer gives has the table's default.
+//! Options: one table, three layers, one plan. Flags take precedence over the environment, and the
+//! environment over a file; the table has the defaults.
 //!
 //! Invariant: a plan exists only if every layer was read without an error, and all errors are
 //! reported together.
@@ -49,7 +49,8 @@ pub(crate) struct OptionSources {
     pub(crate) flags: Vec<flags::OptionFlag>,
 }
 
-/// Every value that differs in its origin from the table, by key.
+/// Every option value from a layer, by key, and the tables of the file. Options without a value
+/// have the default of their row.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OptionPlan {
     given: BTreeMap<&'static str, RawOption>,
@@ -66,7 +67,7 @@ pub(crate) struct OptionPlan {
     sinks: Vec<sinks::SinkOptions>,
 }
 
-/// A `[[listener]]`: its URL, and the options that it has for itself.
+/// A `[[listener]]`: its URL, and the options that it overrides.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerOptions {
     pub(crate) url: String,
@@ -74,13 +75,13 @@ pub(crate) struct ListenerOptions {
     given: BTreeMap<&'static str, RawOption>,
 }
 
-/// A `[[group]]`: its name, and the limits that it has for itself.
+/// A `[[group]]`: its name, and the limits that it overrides.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupOptions {
     pub(crate) name: String,
     pub(crate) origin: OptionOrigin,
     given: BTreeMap<&'static str, RawOption>,
-    /// Connections of the group, the same counter before and after a reload.
+    /// Counter of the group's connections, which a reload keeps.
     present: ClientGroupCounter,
 }
 
@@ -105,14 +106,14 @@ pub(crate) enum OptionOrigin {
     Flag(String),
 }
 
-/// An error: what is wrong, where, and what would be right.
+/// An error: its origin, the fault, and what would be right.
 #[derive(Clone, Debug)]
 pub(crate) struct OptionError {
     pub(crate) origin: OptionOrigin,
     pub(crate) why: String,
 }
 
-/// The changes that a reload asks for.
+/// Changed options of a reload: applied, or in need of a restart.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct OptionChanges {
     pub(crate) live: Vec<&'static str>,
@@ -120,7 +121,7 @@ pub(crate) struct OptionChanges {
 }
 
 impl OptionPlan {
-    /// Reads every layer, the weakest first.
+    /// Reads all layers, the lowest precedence first.
     pub(crate) fn read(sources: &OptionSources) -> Result<OptionPlan, Vec<OptionError>> {
         let mut plan = OptionPlan::default();
         let mut wrongs = Vec::new();
@@ -243,7 +244,7 @@ impl OptionPlan {
         group.map_or(OptionOrigin::Default, |group| group.origin.clone())
     }
 
-    /// Tables of the file that have options of their own, and how many there are of each.
+    /// Returns the numbers of tables in the file, by name.
     pub(crate) fn table_counts(&self) -> Vec<(&'static str, usize)> {
         let topics = &self.topics;
         let mut tables = vec![
@@ -266,7 +267,7 @@ impl OptionPlan {
         tables
     }
 
-    /// The rows whose value is not the default one, with where it comes from.
+    /// Returns the rows with a value other than the default, each with its origin.
     pub(crate) fn changed(&self) -> impl Iterator<Item = (&'static ProgramOption, &RawOption)> {
         table::rows().filter_map(|row| {
             let given = self.given.get(row.key)?;
@@ -274,7 +275,8 @@ impl OptionPlan {
         })
     }
 
-    /// Takes over what may change live from `next`, and says what may not.
+    /// Takes over the live options of `next`, and returns which options changed and which need a
+    /// restart.
     pub(crate) fn reload(&mut self, next: OptionPlan) -> OptionChanges {
         let mut changes = OptionChanges::default();
         for row in table::rows().filter(|row| self.value(row) != next.value(row)) {
@@ -331,7 +333,7 @@ impl OptionPlan {
         changes
     }
 
-    /// Takes over the listeners of `next`, unless others listen, or what is fixed differs.
+    /// Takes over the listeners of `next`, unless addresses or options that are not live differ.
     fn take_listeners(&mut self, next: &OptionPlan, changes: &mut OptionChanges) {
         let bound = |plan: &OptionPlan| -> Vec<(String, Vec<(&'static str, OptionValue)>)> {
             let is_fixed = |key: &str| table::find(key).is_some_and(|row| !row.live);
@@ -360,7 +362,7 @@ impl OptionPlan {
     }
 }
 
-/// With some rows in place of what stands for all.
+/// Returns the settings with the values of `given` applied.
 fn override_settings(
     settings: &ProgramSettings,
     given: &BTreeMap<&'static str, RawOption>,

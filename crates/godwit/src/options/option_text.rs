@@ -62,7 +62,7 @@ fn table_lists(out: &mut String) {
     }
 }
 
-/// docs/options.md
+/// Returns the text of `docs/options.md`.
 pub(crate) fn markdown() -> String {
     let mut page = MARKDOWN_HEAD.to_string();
     let mut section = "";
@@ -142,7 +142,7 @@ fn own_limits(scope: OptionScope) -> String {
     wrap(&format!("\nBeside these it may have {}.", limits.join(", ")), "")
 }
 
-/// An option that stands in a file alone.
+/// Formats an option that exists only in tables of a file.
 fn own_row<S>(row: &OptionRow<S>) -> String {
     let mut text = format!("\n#### `{}`\n\n{}.", row.key, capital(row.short));
     if !row.long.is_empty() {
@@ -188,7 +188,8 @@ fn markdown_row(row: &ProgramOption) -> String {
     text
 }
 
-/// A file that changes nothing, and still does nothing when every line is uncommented.
+/// Returns the sample file with commented defaults; with every line uncommented the options stay
+/// the same.
 pub(crate) fn sample() -> String {
     let mut file = SAMPLE_HEAD.to_string();
     let mut section = "";
@@ -205,14 +206,14 @@ pub(crate) fn sample() -> String {
     file
 }
 
-/// The lines of the sample as they are once a user takes them in.
+/// Returns the sample's option lines, uncommented.
 #[cfg(test)]
 pub(crate) fn sample_lines(sample: &str) -> Vec<&str> {
     let option = |line: &&str| !line.starts_with("# ") && !line.is_empty();
     sample.lines().filter(option).map(|line| line.trim_start_matches('#')).collect()
 }
 
-/// Breaks at spaces, so that no line is longer than 100 columns where it can be helped.
+/// Wraps at spaces, so that lines have at most `COLUMNS` columns unless a word is longer.
 fn wrap(text: &str, indent: &str) -> String {
     let mut wrapped = String::new();
     for line in text.split('\n') {

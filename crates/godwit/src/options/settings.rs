@@ -1,5 +1,5 @@
-//! What the options mean once they are read: the plan that the program runs by. The rows of the
-//! table fill it, one field each.
+//! Settings: the values of all options, as the program uses them. Each row of the option table sets
+//! a field.
 
 use auth::auth_resources::AuthResources;
 use auth::security_state::SecurityState;
@@ -30,15 +30,15 @@ pub(crate) struct ProgramSettings {
     pub(crate) gateways: Vec<GatewaySettings>,
     pub(crate) broker: BrokerOptions,
     pub(crate) data: String,
-    /// Behind every listener that does not say otherwise.
+    /// Transport of every listener without its own options.
     pub(crate) transport: ListenerTransportSettings,
     pub(crate) io_uring: bool,
     pub(crate) listen: Vec<ListenUrl>,
-    /// Every listener, those of `listen` first, and what is behind each.
+    /// Every listener with its settings, the listeners of `listen` first.
     pub(crate) listeners: Vec<ListenerSettings>,
     pub(crate) log: LogSettings,
     pub(crate) security: SecuritySettings,
-    /// 0 is one a core.
+    /// 0 is one shard per core.
     pub(crate) shards: usize,
     #[cfg(feature = "sink")]
     pub(crate) sinks: Vec<SinkSettings>,
@@ -52,21 +52,22 @@ pub(crate) struct ListenerSettings {
     pub(crate) transport: ListenerTransportSettings,
     /// Broker options of the listener, if it has its own.
     pub(crate) broker: Option<Arc<BrokerOptions>>,
-    /// Access without authentication, ...
+    /// Access without authentication.
     pub(crate) anonymous: AnonymousAccess,
-    /// ... who says who the others are, and what they all may do.
+    /// Authentication and authorization of clients.
     pub(crate) security: SecuritySettings,
     pub(crate) own_access: ListenerAccessFlags,
 }
 
 impl ListenerSettings {
-    /// Whether everyone who gets in has shown a certificate, or that it has a key.
+    /// Whether every client must have shown a certificate or a pre-shared key.
     pub(crate) fn requires_credentials(&self) -> bool {
         let shown = self.transport.tls.client == ClientCertificateMode::Required;
         self.url.is_tls() && (shown || self.transport.psk_file.is_some())
     }
 
-    /// Whether other hosts may come: strangers are welcome, or have to prove who they are.
+    /// Whether clients of other hosts are accepted: anonymous access is allowed, or clients
+    /// authenticate.
     pub(crate) fn accepts_other_hosts(&self) -> bool {
         self.anonymous == AnonymousAccess::Always || self.security.requires_authentication()
     }
@@ -98,7 +99,7 @@ pub(crate) enum LogTarget {
 }
 
 impl ProgramSettings {
-    /// Before the rows fill it. `memory_bytes` is what `memory.bytes_max = "auto"` means here.
+    /// Returns the initial settings. `memory_bytes` is the value of `memory.bytes_max = "auto"`.
     pub(crate) fn new(memory_bytes: u64) -> ProgramSettings {
         ProgramSettings {
             allow_anonymous: AnonymousAccess::default(),
@@ -138,7 +139,7 @@ impl ProgramSettings {
         SecurityState::load(&self.security, self.allow_anonymous, &access, ports, resources)
     }
 
-    /// Whether it takes a verdict to know under which namespace a client is.
+    /// Whether the namespace of a client can depend on its authentication.
     pub(crate) fn has_user_namespaces(&self) -> bool {
         let has_variables = |own: &BrokerOptions| {
             own.namespace.as_ref().is_some_and(NamespaceTemplate::has_variables)
@@ -155,7 +156,7 @@ impl ProgramSettings {
         authenticates && (of_groups || of_tokens || of_users)
     }
 
-    /// The trace exists as soon as one of its conditions does.
+    /// Returns the trace filter, created on first use by any of its rows.
     pub(super) fn trace(&mut self) -> &mut TraceFilter {
         self.broker.event_options.trace.get_or_insert_default()
     }

@@ -39,7 +39,7 @@ impl OptionFileReader<'_> {
 }
 
 impl OptionPlan {
-    /// Every sink with the limits of its session.
+    /// Returns every sink with the limits of its session.
     pub(super) fn sink_settings(&self, settings: &ProgramSettings) -> Vec<SinkSettings> {
         let sink = |given: &SinkOptions| {
             let own =
@@ -53,7 +53,7 @@ impl OptionPlan {
         self.sinks.iter().map(sink).collect()
     }
 
-    /// Whether the sinks of two plans differ, so that they have to change.
+    /// Whether the sinks of two plans differ, so that a reload has to replace them.
     pub(super) fn sinks_differ(&self, next: &OptionPlan) -> bool {
         let own =
             |plan: &OptionPlan| plan.sinks.iter().map(LinkOptions::values).collect::<Vec<_>>();
@@ -85,7 +85,8 @@ impl OptionPlan {
     }
 }
 
-/// Each of two would take the other's lines for what a crash left, and rename its file.
+/// Refuses a file that two sinks would write: each would treat the other's lines as remains of a
+/// crash, and rename the file.
 fn same_files(own: &SinkSettings, others: &[SinkOptions]) -> Option<String> {
     let path = own.file_path()?;
     let other = others.iter().find(|other| other.settings.file_path().as_ref() == Some(&path))?;

@@ -1,4 +1,4 @@
-//! The promises that hold for every row of the table, and the sentences that users read.
+//! Properties of every row of the table, and the error texts for users.
 
 use super::flags::OptionFlag;
 use super::settings::ProgramSettings;
@@ -37,7 +37,7 @@ fn settings(sources: &OptionSources) -> ProgramSettings {
     }
 }
 
-/// Every complaint, a line each, without the scratch folder.
+/// Returns all errors, one per line, without the path of the scratch folder.
 fn complaints(sources: &OptionSources) -> String {
     let wrongs = OptionPlan::read(sources).expect_err("these options are wrong");
     let lines: Vec<String> = wrongs.iter().map(ToString::to_string).collect();
@@ -77,7 +77,7 @@ fn the_table_has_the_brokers_defaults() {
     assert_eq!(OptionPlan::default().settings(MEMORY).broker, options);
 }
 
-/// A value that is not the default.
+/// Returns a value other than the default.
 fn other(row: &ProgramOption) -> String {
     match row.kind {
         OptionKind::Bool => (row.default == "false").to_string(),
@@ -108,7 +108,7 @@ fn scheme(key: &str) -> &str {
 fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
     let before = OptionPlan::default().settings(MEMORY);
     let mut set = BTreeSet::new();
-    // Without OpenSSL it takes nothing.
+    // Without OpenSSL `tls.psk_file` accepts no value.
     let takes = |row: &&ProgramOption| cfg!(feature = "psk") || row.key != "tls.psk_file";
     for row in rows().filter(takes) {
         let mut after = before.clone();
@@ -117,9 +117,9 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
         assert_ne!(before, after, "{}", row.key);
         set.extend(fields(&after).difference(&fields(&before)).cloned());
     }
-    // A trace is one field of three rows.
+    // The trace is one field, set by three rows.
     let names: BTreeSet<String> = set.iter().map(|line| name(line)).collect();
-    // What follows from files that other rows name, see `security`, and from sinks.
+    // Fields set from files that other rows name (see `security`), and from sinks.
     let read = [
         "access",
         "acked",
@@ -149,7 +149,7 @@ fn every_row_sets_one_thing_and_every_broker_option_has_a_row() {
     }
 }
 
-/// The lines of a pretty-printed struct that start with a field's name.
+/// Returns the lines of a pretty-printed struct that start with a field's name.
 fn fields(printed: &str) -> BTreeSet<String> {
     printed.lines().filter(|line| line.contains(": ")).map(|l| l.trim().to_string()).collect()
 }
@@ -613,7 +613,7 @@ fn generated_docs_are_fresh() {
 
 const MEMORY: u64 = 12_345_678;
 
-/// What `godwit options` calls every option is every option, those of tables too.
+/// `godwit options` lists every option of `docs/options.md`, including options of tables.
 #[cfg(all(feature = "bridge", feature = "sink", feature = "gateway"))]
 #[test]
 fn the_list_has_every_option_of_the_page() {

@@ -1,5 +1,5 @@
-//! `[[rewrite]]`, `[[auto_subscribe]]`, `[[preset]]` and `[[cache]]` in a file: what becomes of
-//! names, what clients have without asking for it, and which messages are kept to be asked for.
+//! The tables `[[rewrite]]`, `[[auto_subscribe]]`, `[[preset]]` and `[[cache]]` of a file: topic
+//! rewriting, subscriptions and sessions created for clients, and caches of messages.
 
 use super::OptionPlan;
 use super::file::OptionFileReader;
@@ -23,7 +23,7 @@ const FILTER: OptionKind = OptionKind::Text {
     },
 };
 
-/// A `[[rewrite]]` as it stands in the file.
+/// A `[[rewrite]]` as written in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RewriteSettings {
     action: Option<AclAction>,
@@ -92,7 +92,7 @@ pub(crate) const REWRITE: &[OptionRow<RewriteSettings>] = &[
     },
 ];
 
-/// An `[[auto_subscribe]]` as it stands in the file.
+/// An `[[auto_subscribe]]` as written in the file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AutoSubscribeSettings {
     topic: String,
@@ -170,7 +170,7 @@ pub(crate) const AUTO_SUBSCRIBE: &[OptionRow<AutoSubscribeSettings>] = &[
     },
 ];
 
-/// A `[[preset]]` as it stands in the file.
+/// A `[[preset]]` as written in the file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PresetSettings {
     client_id: String,
@@ -239,7 +239,7 @@ pub(crate) const PRESET: &[OptionRow<PresetSettings>] = &[
     },
 ];
 
-/// A `[[cache]]` as it stands in the file.
+/// A `[[cache]]` as written in the file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CacheSettings {
     name: String,
@@ -328,12 +328,12 @@ pub(crate) const CACHE: &[OptionRow<CacheSettings>] = &[
     },
 ];
 
-/// Largest number of rewrites, with which each name is compared, and of subscriptions that a
-/// CONNECT makes.
+/// Largest number of rewrites, since each name is compared with all, and of subscriptions made at
+/// CONNECT.
 const REWRITES_MAX: usize = 256;
 const AUTO_MAX: usize = 64;
 const PRESETS_MAX: usize = 100_000;
-/// A topic is compared with the filters of all.
+/// Largest number of caches, since each topic is compared with the filters of all.
 const CACHES_MAX: usize = 64;
 const CACHE_FILTERS_MAX: usize = 64;
 
@@ -407,7 +407,7 @@ impl OptionFileReader<'_> {
         }
     }
 
-    /// None where one of its options is wrong, which is said.
+    /// Reads a table by its rows; `None` after an error, which is reported.
     pub(super) fn read_settings<S: Clone + Default>(
         &mut self,
         rows: &'static [OptionRow<S>],
@@ -443,7 +443,7 @@ impl TopicOptions {
 }
 
 impl OptionPlan {
-    /// Takes what another plan says of topics. The lists that are others.
+    /// Takes over the topic lists of another plan, and returns the names of changed lists.
     pub(super) fn replace_topics(&mut self, next: &OptionPlan) -> Vec<&'static str> {
         let before = std::mem::replace(&mut self.topics, next.topics.clone());
         for cache in &mut self.topics.caches {

@@ -1,4 +1,4 @@
-//! The client's half, for servers that we prove ourselves to.
+//! The client's half of SCRAM, for servers to which this program authenticates.
 
 use super::equals_in_constant_time;
 use super::{ScramHash, field, nonce};
@@ -14,14 +14,14 @@ pub struct ScramClient {
     nonce: String,
 }
 
-/// The signature that the server has to send at the end.
+/// The signature that the server must send at the end.
 pub struct ScramServerSignature(Vec<u8>);
 
-/// A server that asks for more would stop us.
+/// Largest number of iterations accepted from a server; more would block the thread.
 const ROUNDS_MAX: u32 = 1_000_000;
 
 impl ScramClient {
-    /// PostgreSQL knows the user already, and hears none.
+    /// Creates a client with an empty user name: PostgreSQL has received the name already.
     pub fn new(password: &str) -> Result<ScramClient, String> {
         let nonce = nonce().ok_or("the system gives no random bytes")?;
         Ok(ScramClient::with_nonce(password, "", &nonce))
@@ -43,7 +43,7 @@ impl ScramClient {
         }
     }
 
-    /// Without channel binding.
+    /// Returns the first message, without channel binding.
     pub fn client_first_message(&self) -> String {
         format!("n,,{}", self.first)
     }
@@ -74,7 +74,7 @@ impl ScramClient {
 }
 
 impl ScramServerSignature {
-    /// Whether this is the `v=SIGNATURE` of somebody who knows the password.
+    /// Whether `server` is a `v=SIGNATURE` that proves knowledge of the password.
     pub fn matches(&self, server: &str) -> bool {
         let signature =
             server.strip_prefix("v=").and_then(|text| Base64Variant::Standard.decode(text));
@@ -104,7 +104,7 @@ mod tests {
         assert!(!signature.matches("e=invalid-proof") && !signature.matches(""));
     }
 
-    /// No standard has an example: this is what Python's hashlib and hmac make of the same words.
+    /// Computed by Python's hashlib and hmac from the same values; no standard has an example.
     #[test]
     fn a_longer_hash_makes_longer_proofs_in_the_same_way() {
         let client = ScramClient::with_nonce("pencil", "user", "rOprNGfwEbeRWgbNEkqO");

@@ -1,8 +1,8 @@
-//! SCRAM-SHA-256 (RFC 5802, RFC 7677): a client proves that it knows its password without saying
-//! it, and learns whether the server knows it too. This is the server's half.
+//! SCRAM-SHA-256 (RFC 5802, RFC 7677): a client proves its password without sending it, and
+//! verifies that the server knows the password too. This is the server's half.
 //!
-//! Names and passwords are compared byte by byte, without SASLprep (RFC 4013), as everywhere else
-//! here. There is no channel binding.
+//! Names and passwords are compared byte by byte, without SASLprep (RFC 4013), as in the rest of
+//! this program. Channel binding is not supported.
 
 pub mod client;
 
@@ -15,14 +15,14 @@ use std::num::NonZeroU32;
 pub const METHOD: &str = "SCRAM-SHA-256";
 pub const KEY_BYTES: usize = 32;
 const SALT_BYTES: usize = 16;
-/// RFC 7677, 4: at least this. It is the client that does the work.
+/// Number of iterations, the minimum of RFC 7677, 4. The client does the work.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(4096).expect("it is not 0");
 
-/// By which hash keys are made.
+/// Hash function of the exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScramHash {
     Sha256,
-    /// Some servers have it; none of ours.
+    /// For servers of other projects; this program's own verifiers use SHA-256.
     Sha512,
 }
 
@@ -31,9 +31,9 @@ pub enum ScramHash {
 pub struct ScramVerifier {
     pub rounds: NonZeroU32,
     pub salt: Box<[u8]>,
-    /// Hash of the key that the client proves to have, ...
+    /// Hash of the client's key, which the client proves to have, ...
     pub stored: [u8; KEY_BYTES],
-    /// ... and the key that we prove to have.
+    /// ... and the server's key, for the server's own proof.
     pub server: [u8; KEY_BYTES],
 }
 
@@ -66,7 +66,8 @@ impl ScramVerifier {
         }
     }
 
-    /// For a user that there is none of: always the same, so that nobody learns by asking twice.
+    /// Returns a verifier for an unknown user: always the same for a name, so that repeated
+    /// attempts reveal nothing.
     pub fn decoy(key: &[u8], user: &str) -> ScramVerifier {
         let bytes = mac(key, user.as_bytes());
         let salt = bytes[..SALT_BYTES].into();
@@ -83,7 +84,7 @@ impl<'a> ScramExchange<'a> {
     /// Reads the client's first message. The answer still has to be found: see `answer`.
     pub fn parse_client_first(data: &'a [u8]) -> Result<ScramExchange<'a>, &'static str> {
         let text = std::str::from_utf8(data).map_err(|_| NO_SCRAM)?;
-        // What an extension says is ours to keep, too: see `memory`.
+        // The messages, including extensions, are stored with NUL as separator: see `to_memory`.
         if text.contains('\0') {
             return Err(NO_SCRAM);
         }
@@ -112,7 +113,7 @@ impl<'a> ScramExchange<'a> {
         Ok(ScramExchange { user, header, client_first, server_first: String::new() })
     }
 
-    /// Our first message.
+    /// Adds the server's first message.
     pub fn with_server_first(mut self, verifier: &ScramVerifier, nonce: &str) -> ScramExchange<'a> {
         let theirs = field(self.client_first, "r=").unwrap_or_default();
         let (salt, rounds) = (Base64::encode_string(&verifier.salt), verifier.rounds);
@@ -124,7 +125,7 @@ impl<'a> ScramExchange<'a> {
         &self.server_first
     }
 
-    /// For `recall`, once the client has answered. Nothing that the client said has a NUL.
+    /// Serializes the exchange for the client's next step. No part contains a NUL.
     pub fn to_memory(&self) -> Vec<u8> {
         [&self.user, self.header, self.client_first, &self.server_first].join("\0").into_bytes()
     }
@@ -137,8 +138,7 @@ impl<'a> ScramExchange<'a> {
         parts.next().is_none().then_some(ScramExchange { user, header, client_first, server_first })
     }
 
-    /// The client's last message: whether it proves that the client knows the password. Then comes
-    /// our own proof.
+    /// Checks the client's last message for its proof, and returns the server's proof.
     pub fn verify(&self, verifier: &ScramVerifier, data: &[u8]) -> Result<String, &'static str> {
         let text = std::str::from_utf8(data).map_err(|_| NO_SCRAM)?;
         let (without_proof, proof) = text.rsplit_once(",p=").ok_or(NO_SCRAM)?;
@@ -165,19 +165,19 @@ fn salt_password(password: &[u8], rounds: NonZeroU32, salt: &[u8]) -> [u8; KEY_B
     array(&ScramHash::Sha256.salted(password, rounds, salt))
 }
 
-/// Returns one half of a nonce.
+/// Returns one half of a nonce; `None` without random bytes.
 pub fn nonce() -> Option<String> {
     let mut bytes = [0; 18];
     SystemRandom::new().fill(&mut bytes).ok()?;
     Some(Base64::encode_string(&bytes))
 }
 
-/// The value of the first part with this name.
+/// Returns the value of the first part with this name.
 fn field<'t>(message: &'t str, name: &str) -> Option<&'t str> {
     message.split(',').find_map(|part| part.strip_prefix(name))
 }
 
-/// A name with its commas and equals signs back (RFC 5802, 5.1).
+/// Returns a name with `=2C` and `=3D` replaced by comma and equals sign (RFC 5802, 5.1).
 fn unescape_name(text: &str) -> Option<String> {
     let mut parts = text.split('=');
     let mut name = parts.next()?.to_string();
@@ -236,7 +236,7 @@ impl ScramHash {
 
 const NO_SCRAM: &str = "that is not SCRAM";
 
-/// In a time that does not tell where they differ.
+/// Compares in a time that does not depend on the place of a difference.
 pub fn equals_in_constant_time(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len()
         && one.iter().zip(other).fold(0, |all, (one, other)| all | (one ^ other)) == 0
@@ -247,7 +247,8 @@ mod tests {
     use super::client::ScramClient;
     use super::*;
 
-    /// Whoever once heard a proof could else give us the message that it is good for.
+    /// Otherwise a server that once received a proof could send the message to which the proof
+    /// belongs.
     #[test]
     fn nobody_says_our_part() {
         let verifier = ScramVerifier::from_password(b"right").unwrap();

@@ -1,4 +1,4 @@
-//! Servers that are asked in SQL: queries whose values travel beside them, and rows to insert.
+//! SQL servers: queries with bound parameters, and rows to insert.
 
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -13,12 +13,12 @@ use crate::server_pool::RemoteError;
 use crate::table_row::TableRow;
 use std::future::Future;
 
-/// A server that is asked in SQL.
+/// A client of an SQL server.
 pub trait SqlDatabase: Send + Sync + 'static {
     type Conn: Send + 'static;
     const NAME: &'static str;
 
-    /// Returns the placeholder of a query's nth value, from 1 on.
+    /// Returns the placeholder of a query's nth parameter, counted from 1.
     fn placeholder(n: usize) -> String;
 
     fn connect(&self) -> impl Future<Output = Result<Self::Conn, String>> + Send;
@@ -30,7 +30,7 @@ pub trait SqlDatabase: Send + Sync + 'static {
         values: &[Vec<u8>],
     ) -> impl Future<Output = Result<Vec<TableRow>, RemoteError>> + Send;
 
-    /// Runs a statement once for each row of values, in one transaction: all of it, or nothing.
+    /// Runs a statement once for each row of parameters, in one transaction: all rows or none.
     fn insert(
         &self,
         conn: &mut Self::Conn,
@@ -42,7 +42,7 @@ pub trait SqlDatabase: Send + Sync + 'static {
 /// Why rows were not inserted.
 #[derive(Debug)]
 pub enum InsertError {
-    /// A row is what the table does not take; the connection is good for others.
+    /// The table refuses a row; the connection and other rows are fine.
     Row(String),
     Remote(RemoteError),
 }
@@ -51,7 +51,7 @@ pub enum InsertError {
 pub const BOUND: &str =
     "a placeholder is bound, not written into the text: it stands without quotes";
 
-/// Returns the SQL quote that is open behind a text, given the one that is open before it.
+/// Returns the SQL quote that is open after a text, given the quote that is open before.
 pub fn quote_after(mut quote: Option<char>, text: &str) -> Option<char> {
     for c in text.chars().filter(|c| matches!(c, '\'' | '"' | '`')) {
         quote = match quote {

@@ -1,5 +1,5 @@
-//! PostgreSQL, with tokio-postgres for its protocol. How a server is reached, how long that may
-//! take and how much it may answer is ours.
+//! PostgreSQL by `tokio-postgres`. Connections, timeouts and the bound of answers are this crate's
+//! own.
 
 use super::postgres_values::{PostgresParameter, text_row};
 use super::{InsertError, SqlDatabase};
@@ -25,14 +25,14 @@ pub struct PostgresDatabase {
 
 pub const SCHEMES: &[&str] = &["postgres", "postgresql"];
 const PORT: u16 = 5432;
-/// The length of the message, and the number that asks for TLS.
+/// SSLRequest: the length of the message and the code that asks for TLS.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 pub struct PostgresConnection {
     client: Client,
     driver: ClientDriver,
     limit: AnswerLimit,
-    /// A statement that the server knows, and its text.
+    /// The last prepared statement, with its text.
     prepared: Option<(String, Statement)>,
 }
 
@@ -55,7 +55,7 @@ impl PostgresDatabase {
         let Some(tls) = &self.endpoint.tls else { return Ok(Box::new(stream)) };
         let broken = |error| format!("{}: {error}", self.endpoint);
         stream.write_all(&SSL_REQUEST).await.map_err(broken)?;
-        // One byte and no more: what followed it in plain text would be somebody else's.
+        // Exactly one byte is read: plain text after it could come from an attacker.
         match stream.read_u8().await.map_err(broken)? {
             b'S' => self.endpoint.start_tls(stream, tls.clone()).await,
             _ => Err(format!("{}: it does not speak TLS", self.endpoint)),
@@ -63,7 +63,7 @@ impl PostgresDatabase {
     }
 }
 
-/// Why a server that nobody vouches for gets no password: the library would send it.
+/// Returns why the server gets no password: without TLS the library would send it in a weak form.
 fn weak_proof(head: &[u8]) -> Option<&'static str> {
     match head {
         [b'R', 0, 0, 0, _, 0, 0, 0, 3, ..] => {
@@ -98,7 +98,7 @@ impl SqlDatabase for PostgresDatabase {
         Ok(PostgresConnection { client, driver, limit, prepared: None })
     }
 
-    /// The server finds out what kind each value is of, which is written as text.
+    /// Sends parameters as text of unknown type; the server infers the type of each.
     async fn query(
         &self,
         conn: &mut PostgresConnection,
@@ -115,7 +115,7 @@ impl SqlDatabase for PostgresDatabase {
         rows.iter().map(|row| text_row(row, &mut bytes_left)).collect()
     }
 
-    /// A row alone is a transaction anyway, which statements that stand in none need.
+    /// Inserts the rows in one transaction; a single row needs no explicit transaction.
     async fn insert(
         &self,
         conn: &mut PostgresConnection,
@@ -138,7 +138,7 @@ impl SqlDatabase for PostgresDatabase {
     }
 }
 
-/// Names of columns come with each value here, and once from the server.
+/// Bound of all rows: here each value has its column's name, while the server sends names once.
 const ROWS_BYTES_MAX: usize = 4 * ANSWER_BYTES_MAX;
 
 fn insert_row<'a>(
@@ -150,8 +150,8 @@ fn insert_row<'a>(
     async move { client.execute_raw(statement, values).await.map(drop) }
 }
 
-/// All are sent before the first answer: requests go in the order in which they are polled first.
-/// The first error is the one that matters, since nothing is done behind it.
+/// Sends all statements before the first answer: requests go out in the order of their first poll.
+/// The first error counts, since the server skips all later statements.
 async fn insert_rows(
     client: &Client,
     statement: &Statement,
@@ -182,7 +182,8 @@ impl PostgresConnection {
     }
 }
 
-/// After a fatal error the server closes, and after one of no database nothing is certain.
+/// Converts an error. After a fatal error the server closes, and after an error of the library the
+/// state of the connection is unknown.
 fn remote_error(error: &Error) -> RemoteError {
     let severity = error.as_db_error().map(|error| error.parsed_severity());
     let is_over = |severity| matches!(severity, Some(Severity::Fatal | Severity::Panic));
@@ -192,7 +193,8 @@ fn remote_error(error: &Error) -> RemoteError {
     }
 }
 
-/// Values that are wrong (SQLSTATE 22), that break a rule of the table (23), or are too large (54).
+/// Converts an error of an insert: wrong values (SQLSTATE 22), violated constraints (23) and
+/// excessive sizes (54) concern the row.
 fn insert_error(error: &Error) -> InsertError {
     let class = error.code().and_then(|code| code.code().get(..2));
     match class {
@@ -201,7 +203,7 @@ fn insert_error(error: &Error) -> InsertError {
     }
 }
 
-/// The message and the code of the server's error, whose details may repeat values.
+/// Returns the message and the code of the server's error; its details may repeat values.
 fn describe_error(error: &Error) -> String {
     match (error.as_db_error(), error.source()) {
         (Some(error), _) => format!("{} ({})", error.message(), error.code().code()),

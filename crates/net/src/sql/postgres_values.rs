@@ -1,5 +1,5 @@
-//! Values of PostgreSQL as text: what we send is text anyway, and what the library asks for in
-//! binary form is written as the server would write it.
+//! Values of PostgreSQL as text: parameters are sent as text, and results in binary form are
+//! converted to the text that the server would write.
 
 use crate::server_pool::RemoteError;
 use crate::table_row::TableRow;
@@ -8,7 +8,7 @@ use std::error::Error;
 use tokio_postgres::Row;
 use tokio_postgres::types::{Format, FromSql, IsNull, Kind, ToSql, Type, to_sql_checked};
 
-/// A value to bind: text, or bytes as they are where the server has bytes.
+/// A parameter to bind: text, or raw bytes for a `bytea` column.
 #[derive(Debug)]
 pub(super) struct PostgresParameter<'a>(pub(super) Option<&'a [u8]>);
 
@@ -35,7 +35,8 @@ struct PostgresText(Vec<u8>);
 
 impl<'a> FromSql<'a> for PostgresText {
     fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<PostgresText, Box<dyn Error + Sync + Send>> {
-        // Nothing takes a NUL for a hash, a word or a topic: what we cannot write allows nothing.
+        // A text with NUL is not accepted as a hash, a word or a topic, so an unknown type grants
+        // no access.
         let unknown = || format!("\0{}", kind.name()).into_bytes();
         Ok(PostgresText(text_value(kind, raw).unwrap_or_else(unknown)))
     }
@@ -60,7 +61,7 @@ fn text_value(kind: &Type, raw: &[u8]) -> Option<Vec<u8>> {
             raw.iter().fold("\\x".to_string(), |text, byte| text + &format!("{byte:02x}"))
         }
         Type::UUID => uuid_text(raw.try_into().ok()?),
-        // Behind the version of its form.
+        // After the version byte of the format.
         Type::JSONB => return raw.strip_prefix(&[1]).map(<[u8]>::to_vec),
         Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN | Type::CHAR => {
             return Some(raw.to_vec());
@@ -76,7 +77,8 @@ fn text_value(kind: &Type, raw: &[u8]) -> Option<Vec<u8>> {
     Some(text.into_bytes())
 }
 
-/// Digits of base 10,000: how many, the power of the first, the sign and the decimals.
+/// Formats NUMERIC: digits of base 10,000 with count, power of the first digit, sign and decimals.
+/// `None` for special values and for numbers above `DIGITS_MAX` digits.
 fn numeric_text(raw: &[u8]) -> Option<String> {
     const DIGITS_MAX: u16 = 32;
     let words: Vec<u16> =
@@ -120,7 +122,7 @@ fn uuid_text(raw: [u8; 16]) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// A row with the names of its columns, while there is room for it.
+/// Converts a row to texts with column names, within `bytes_left`.
 pub(super) fn text_row(row: &Row, bytes_left: &mut usize) -> Result<TableRow, RemoteError> {
     let mut texts = TableRow::default();
     for (at, column) in row.columns().iter().enumerate() {
@@ -155,7 +157,7 @@ mod tests {
         assert_eq!(numeric([2, 0, 0, 5], &[12, 3456]).as_deref(), Some("12.34560"));
         assert_eq!(numeric([1, 0xffff, 0, 2], &[500]).as_deref(), Some("0.05"));
         assert_eq!(numeric([1, 0xfffe, 0, 8], &[1]).as_deref(), Some("0.00000001"));
-        // Not a number, and numbers that would take more room than they came with.
+        // NaN, and numbers whose text would be far longer than their bytes.
         assert_eq!(numeric([0, 0, 0xc000, 0], &[]), None);
         assert_eq!(numeric([1, 32_767, 0, 0], &[1]), None);
         assert_eq!(numeric([1, 0, 0, 16_383], &[1]), None);

@@ -1,8 +1,9 @@
-//! The option table: one row an option. The parser, `--help`, the sample file, the docs and the
-//! settings come from it. Only the broker's defaults stand in `broker::Options` too.
+//! The option table, with one row per option. The parser, `--help`, the sample file, the documents
+//! and the settings are derived from it. Only the broker's defaults are repeated in
+//! `BrokerOptions`.
 //!
-//! Invariant: keys are `section.name` (a few have no section), unique, and the rows of one section
-//! stand together.
+//! Invariant: keys are `section.name` (a few have no section) and unique, and the rows of a section
+//! are adjacent.
 
 mod program;
 
@@ -20,7 +21,7 @@ pub(crate) fn rows_of(scope: OptionScope) -> impl Iterator<Item = &'static Progr
     rows().filter(move |row| row.is_for(scope))
 }
 
-/// Returns the sections all of whose options a `[[listener]]` may set for itself.
+/// Returns the sections all of whose options a `[[listener]]` may override.
 pub(crate) fn listener_sections() -> Vec<&'static str> {
     let mut sections: Vec<&str> = rows_of(OptionScope::Listener).map(|row| row.section()).collect();
     sections.dedup();
@@ -32,7 +33,7 @@ pub(crate) fn listener_sections() -> Vec<&'static str> {
     sections
 }
 
-/// Every option, in the order of the docs and the sample file.
+/// Returns every option, in the order of the documents and the sample file.
 pub(crate) fn rows() -> impl Iterator<Item = &'static ProgramOption> + Clone {
     let parts = [
         program::TOP,
