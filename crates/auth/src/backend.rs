@@ -23,22 +23,25 @@ pub trait AuthBackend: Send + Sync {
         &[]
     }
 
-    /// Whether the backend may identify a client by its client identifier alone.
+    /// Whether the backend may identify a client by the client identifier alone, without a user
+    /// name.
     fn accepts_client_id_only(&self) -> bool {
         false
     }
 
-    /// Called once, before the first request.
+    /// Called by [`ListenerChains::start_backends`] when the chains are installed, before any
+    /// request.
     fn start(&self) {}
 
-    /// Answers once, at once or later. A dropped reply counts as a failure of the backend.
+    /// Answers once by `reply`, at once or later. A dropped `reply` counts as
+    /// [`BackendOutcome::Fail`].
     fn authenticate(&self, request: &AuthRequest, reply: BackendReply);
 }
 
 #[derive(Debug)]
 pub enum BackendOutcome {
     Allow(Box<Principal>),
-    /// Too many requests are queued.
+    /// Too many requests are queued: [`Refusal::TooBusy`].
     Busy,
     /// The client has to continue with AUTH. `memory` is passed back to the backend with the next
     /// step.
@@ -50,7 +53,7 @@ pub enum BackendOutcome {
     Deny(&'static str),
     /// The user is unknown: the next backend is asked.
     Ignore,
-    /// The backend cannot decide, so the client is refused.
+    /// The backend cannot decide, and the client is refused with [`Refusal::NoVerdict`].
     Fail(String),
 }
 
@@ -109,7 +112,7 @@ impl ListenerChains {
     }
 }
 
-/// The authentication of a client, with the position in its chain.
+/// The authentication of a client, with the position in its [`BackendChain`].
 pub struct AuthAttempt {
     pub request: Arc<AuthRequest>,
     pub chain: Arc<BackendChain>,
@@ -123,10 +126,10 @@ pub struct AuthAttempt {
     pub answer: Box<dyn FnOnce(AuthDecision) + Send>,
 }
 
-/// Remaining computation of a backend, for a thread of the authenticator.
+/// Remaining computation of a backend, run by a thread of the [`Authenticator`].
 pub struct BackendTask(Box<dyn FnOnce(&AuthRequest) -> BackendOutcome + Send>);
 
-/// Receives the outcome of one backend.
+/// Receives the outcome of one [`AuthBackend`].
 pub struct BackendReply {
     attempt: Option<Box<AuthAttempt>>,
     authenticator: Arc<Authenticator>,
@@ -155,7 +158,7 @@ impl AuthAttempt {
     }
 
     /// Finishes a request that no backend recognized. A client without credentials is admitted if
-    /// the chain allows anonymous clients.
+    /// [`BackendChain::anonymous`] is set.
     pub fn finish_unknown(self, authenticator: &Arc<Authenticator>) {
         let verdict = match (has_no_credentials(&self.request), self.chain.anonymous) {
             (true, true) => Ok(("none", Box::default())),
@@ -165,7 +168,7 @@ impl AuthAttempt {
         self.finish(authenticator, verdict);
     }
 
-    /// Finishes a request. An outcome of a replaced chain of backends is discarded, and the request
+    /// Finishes a request. An outcome of a replaced [`BackendChain`] is discarded, and the request
     /// starts again with the new chain.
     fn finish(
         mut self,

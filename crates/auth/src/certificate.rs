@@ -35,7 +35,7 @@ pub struct CertificateBackend {
 }
 
 impl CertificateBackend {
-    /// Authenticates by the certificate. A client without one is left to the next backend; a
+    /// Authenticates by the certificate. Without a certificate the next backend is asked; a
     /// certificate without the name is refused, without a try of the password.
     fn check(self, request: &AuthRequest) -> BackendOutcome {
         let Some(certificate) = &request.certificate else { return BackendOutcome::Ignore };

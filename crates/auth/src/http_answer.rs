@@ -52,7 +52,7 @@ impl StatusDecision {
         }
     }
 
-    /// The word `ok` is yes.
+    /// Decides by the text: only 200 with the word `ok` allows.
     pub fn of_text(answer: &HttpResponse) -> StatusDecision {
         match answer.status {
             500.. => StatusDecision::ServerFailed,
@@ -68,7 +68,8 @@ fn body_denies(body: &Value) -> bool {
     ["result", "ok", "Ok"].iter().any(|name| body.get(name).is_some_and(is_no))
 }
 
-/// `takes_rules` says whether the answer may bring any; `now` is in seconds.
+/// Reads an answer in the given form. `takes_rules` is whether rules are accepted; `now` is in
+/// seconds of the Unix epoch.
 pub(super) fn read_outcome(
     answer: &HttpResponse,
     form: HttpAnswerFormat,
@@ -217,7 +218,7 @@ fn read_seconds(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.parse::<u64>().ok().map(|seconds| seconds as f64))
 }
 
-/// Returns the principal with the names of the request, which the server has accepted.
+/// Returns the [`Principal`] with the user name of the request, which the server has accepted.
 fn principal_of_request(request: &AuthRequest) -> Principal {
     Principal { user: request.user_name.as_deref().map(Arc::from), ..Principal::default() }
 }

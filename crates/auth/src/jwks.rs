@@ -70,7 +70,8 @@ impl RemoteJwks {
         })
     }
 
-    /// Starts the periodic fetch, which ends when the last reference is dropped.
+    /// Starts the periodic fetch, which ends when the last reference to this [`RemoteJwks`] is
+    /// dropped.
     pub fn start_fetching(self: &Arc<RemoteJwks>) {
         self.state().is_fetching = true;
         let kept = Arc::downgrade(self);

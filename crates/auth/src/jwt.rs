@@ -22,14 +22,14 @@ pub struct JwtBackend {
     pub reading: Arc<JwtValidator>,
 }
 
-/// Source of the keys.
+/// Source of the keys: a file, or the URL of a JWK set.
 pub enum JwtKeySource {
     File(KeySet),
     #[cfg(feature = "http")]
     Url(Arc<RemoteJwks>),
 }
 
-/// Validates tokens.
+/// Validates tokens by a [`KeySet`] and [`JwtClaimNames`].
 #[derive(Debug)]
 pub struct JwtValidator {
     pub place: TokenLocation,
@@ -72,8 +72,8 @@ const OTHER_ISSUER: &str = "the token is of another issuer";
 const OTHER_AUDIENCE: &str = "the token is for somebody else";
 
 impl JwtValidator {
-    /// Returns the token of a request. A text without the form of a token is a password for other
-    /// backends.
+    /// Returns the token of a request, at the [`TokenLocation`]. A text without the form of a token
+    /// is a password for other backends.
     fn find_token<'a>(&self, request: &'a AuthRequest) -> Option<ParsedJwt<'a>> {
         let text = match self.place {
             TokenLocation::Password => {

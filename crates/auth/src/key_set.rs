@@ -24,7 +24,7 @@ pub struct KeySet {
 #[derive(Debug)]
 struct VerificationKey {
     id: Option<String>,
-    /// The only algorithm of the key, if the owner names one.
+    /// The only algorithm of the key (`alg`), if present.
     algorithm: Option<KeyAlgorithm>,
     key: DecodingKey,
 }
@@ -92,7 +92,7 @@ impl KeySet {
         Ok(all)
     }
 
-    /// Parses a JWK set, as a server publishes it.
+    /// Parses a JWK set from a server. A set without a usable key is an error.
     #[cfg(feature = "http")]
     pub fn from_set(bytes: &[u8]) -> Result<KeySet, String> {
         let all = KeySet::parse_set(std::str::from_utf8(bytes).unwrap_or_default())?;

@@ -106,7 +106,7 @@ impl AuthThreadClass {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuthenticatorLimits {
-    /// Number of threads that hash passwords and call backends.
+    /// Number of threads that hash passwords and call backends; 0 is automatic.
     pub threads: usize,
     /// Largest number of queued clients.
     pub queue_max: usize,
@@ -187,7 +187,7 @@ impl Authenticator {
         }
     }
 
-    /// Queues an attempt again for its next backend, regardless of the queue's bound.
+    /// Queues an attempt again for its next backend. The bound `queue_max` does not apply.
     fn requeue_attempt(self: &Arc<Authenticator>, case: AuthAttempt) {
         let mut state = self.state();
         state.queue.push_resumed(case);
@@ -292,7 +292,7 @@ impl Authenticator {
     }
 
     fn state(&self) -> MutexGuard<'_, AuthenticatorState> {
-        // The state is whole between any two statements of ours.
+        // No statement above leaves the state inconsistent, so a poisoned lock is usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -37,7 +37,7 @@ pub enum SaltPosition {
     Suffix,
 }
 
-/// A stored password that a client's password is compared with.
+/// A stored password, to compare with a client's password by [`StoredPassword::verify`].
 pub enum StoredPassword {
     Digest { by: &'static digest::Algorithm, before: Vec<u8>, after: Vec<u8>, hash: Vec<u8> },
     Pbkdf2 { by: pbkdf2::Algorithm, rounds: NonZeroU32, salt: Vec<u8>, hash: Vec<u8> },
@@ -99,7 +99,7 @@ impl StoredPassword {
         }
     }
 
-    /// Does the work of verifying a wrong password, regardless of the cache, so that response times
+    /// Does the work of [`StoredPassword::verify`], regardless of the cache, so that response times
     /// do not differ.
     pub fn simulate_verify(&self, password: &[u8], known: Option<&VerifiedCache>) {
         match self {

@@ -1,7 +1,7 @@
-//! Hashed passwords: argon2id, which we write, and the forms that mosquitto's files and the tables
-//! of others have.
+//! Hashed passwords: argon2id, in which this program stores passwords, and the forms of mosquitto's
+//! files and of other databases.
 //!
-//! | form | what it is |
+//! | form | meaning |
 //! |---|---|
 //! | `$argon2id$v=19$m=KIB,t=PASSES,p=LANES$SALT$HASH` | argon2id (RFC 9106), as a PHC string |
 //! | `$2b$COST$SALT_AND_HASH` | bcrypt; `$2a$` and `$2y$` are the same |
@@ -55,7 +55,7 @@ const COST: Argon2Cost = Argon2Cost { memory_kib: 8_192, passes: 1, lanes: 1 };
 const COST_STRONG: Argon2Cost = Argon2Cost { memory_kib: 19_456, passes: 2, lanes: 1 };
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 32;
-/// Largest memory accepted from a file; more would exhaust the host of whoever verifies.
+/// Largest memory accepted from a file; a larger value would exhaust the broker's host.
 const MEMORY_KIB_MAX: u32 = 1024 * 1024;
 const PASSES_MAX: u32 = 64;
 pub const ROUNDS_MAX: u32 = 10_000_000;
@@ -88,7 +88,7 @@ impl PasswordHash {
         Ok(PasswordHash::Argon2id { cost, salt: salt.into(), hash })
     }
 
-    /// Derives a SCRAM verifier of a new password.
+    /// Derives a [`ScramVerifier`] of a new password.
     pub fn scram_from_password(password: &[u8]) -> Result<PasswordHash, String> {
         let verifier =
             ScramVerifier::from_password(password).ok_or("the system gives no random bytes")?;
@@ -157,7 +157,7 @@ impl PasswordHash {
         }
     }
 
-    /// Does the work of verifying a wrong password, regardless of the cache, so that response times
+    /// Does the work of [`PasswordHash::verify`], regardless of the cache, so that response times
     /// do not differ.
     pub fn simulate_verify(&self, password: &[u8], known: Option<&VerifiedCache>) {
         if let Some(known) = known.filter(|_| self.is_slow()) {

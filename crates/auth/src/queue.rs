@@ -59,7 +59,7 @@ impl AuthQueue {
         evicted
     }
 
-    /// Adds an entry that continues with its next backend or with pending work.
+    /// Adds an entry that continues with its next backend or with [`AuthAttempt::work`].
     pub(crate) fn push_resumed(&mut self, case: AuthAttempt) {
         self.bytes += attempt_bytes(&case.request);
         self.resumed.cases.push_back(case);

@@ -43,7 +43,8 @@ use rustls::ClientConfig;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Loaded access options of a listener, or of all listeners without their own.
+/// Loaded access options of a listener, or of all listeners without their own: see
+/// [`SecurityState`].
 #[derive(Default)]
 pub struct LoadedAccess {
     chain: Arc<BackendChain>,
@@ -109,7 +110,8 @@ impl SecurityState {
         Ok(SecurityState { all, own, bans, banner: load.banner })
     }
 
-    /// `wishes` says which of the settings' listeners each socket is of.
+    /// Applies `part` to the own access options of each socket's listener; `wishes` holds the
+    /// listener index of each socket.
     fn map_listeners<'a, T>(
         &'a self,
         wishes: &'a [usize],

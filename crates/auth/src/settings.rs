@@ -44,7 +44,8 @@ pub struct SecuritySettings {
     /// URL of a JWK set, instead of `jwt_keys`.
     #[cfg(feature = "http")]
     pub jwt_url: Option<ServerUrl>,
-    /// Bounds of the authenticator; 0 threads select a number by the host's cores.
+    /// Bounds of the [`Authenticator`](crate::Authenticator); 0 threads select a number by the
+    /// host's cores.
     pub limits: AuthenticatorLimits,
     /// Time for which a verified password is cached, in seconds.
     pub password_cache_s: u32,
@@ -155,7 +156,7 @@ impl SecuritySettings {
         !self.jwt_keys.as_os_str().is_empty()
     }
 
-    /// Whether another server authenticates clients.
+    /// Whether another server authenticates clients: HTTP or a database.
     pub fn uses_remote_backend(&self) -> bool {
         #[cfg(feature = "http")]
         if self.http.call.url.is_some() {
@@ -208,7 +209,7 @@ impl SecuritySettings {
         self.has_tokens() && !self.jwt_claims.permissions.is_empty()
     }
 
-    /// Whether anything restricts actions of clients.
+    /// Whether the ACL file, backends or a server restrict actions of clients.
     pub fn has_rules(&self) -> bool {
         !self.acl_file.as_os_str().is_empty() || self.may_supply_rules()
     }
@@ -222,7 +223,7 @@ impl SecuritySettings {
         RemoteLimits { questions_max: self.limits.queue_max, ..self.remote.bounds }
     }
 
-    /// Sets the source of the token keys: a URL or a path.
+    /// Sets the source of the token keys: a URL sets `jwt_url`, a path `jwt_keys`.
     pub fn set_keys(&mut self, text: &str) {
         #[cfg(feature = "http")]
         {

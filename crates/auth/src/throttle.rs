@@ -1,6 +1,6 @@
-//! Bound of authentication failures per address. Each failure takes one of a few tries, which
-//! return over time; an address without tries is refused unheard. The memory for addresses is
-//! bounded.
+//! Bound of authentication failures per address. Each failure uses one of a few tries, which return
+//! within [`WINDOW`]; requests of an address without tries are refused. At most [`SOURCES_MAX`]
+//! addresses are stored.
 
 use broker::PeerSource;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub struct AuthThrottle {
-    /// Number of tries per address; 0 bars no address.
+    /// Number of tries per address; 0 disables the bound.
     tries: u32,
     sources: HashMap<PeerSource, AuthFailures>,
     swept: Instant,

@@ -22,7 +22,7 @@ pub struct UserFile {
     chance: RandomState,
     /// Whether any user has a SCRAM verifier.
     knows_scram: bool,
-    /// Key of the SCRAM parameters sent for unknown users.
+    /// Key of the SCRAM parameters sent for unknown users, see [`ScramVerifier::decoy`].
     decoy_key: [u8; 32],
     /// Cache of verified passwords; `None` hashes every time.
     verified: Option<Arc<VerifiedCache>>,

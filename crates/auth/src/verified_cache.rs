@@ -64,7 +64,7 @@ impl VerifiedCache {
         is_right
     }
 
-    /// Does the work of a failed lookup, for a user that does not exist.
+    /// Does the work of a failed lookup in [`VerifiedCache::check`], for an unknown user.
     pub fn simulate_check(&self, stored: &str, password: &[u8]) {
         let tag = self.tag(stored, password);
         let now = Instant::now();
@@ -115,7 +115,7 @@ impl VerifiedCache {
     }
 
     fn entries(&self) -> MutexGuard<'_, VerifiedEntries> {
-        // Each entry stands alone.
+        // Entries are independent of each other, so a poisoned lock is usable.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

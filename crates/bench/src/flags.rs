@@ -160,7 +160,7 @@ impl ParsedFlags {
         self.text(name).map(read).transpose()
     }
 
-    /// As `positive`, but zero is taken.
+    /// Reads a number as `positive` does, zero included.
     pub(crate) fn not_negative(&self, name: &str) -> Result<Option<f64>, String> {
         let read = |value: &str| {
             let number = value.parse().ok().filter(|number: &f64| *number >= 0.0);

@@ -7,7 +7,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
-/// A listener to bind.
+/// A listener to [`bind`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenerSpec<'a> {
     pub(crate) url: &'a ListenUrl,
@@ -17,7 +17,7 @@ pub(crate) struct ListenerSpec<'a> {
     pub(crate) mode: u32,
 }
 
-/// A listening socket.
+/// A listening socket of a [`ListenerSpec`].
 #[derive(Debug)]
 pub(crate) struct BoundListener {
     /// Index of the listener's settings: a name may resolve to several addresses.
@@ -37,7 +37,8 @@ pub(crate) fn bind(wishes: &[ListenerSpec<'_>]) -> Result<Vec<BoundListener>, Ve
         match wish.url {
             ListenUrl::Network { scheme, host, port, path } => {
                 let v4 = ListenHost::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-                // Beside a listener on every IPv4 address, [::] must leave IPv4 alone.
+                // With a listener on all IPv4 addresses of the same port, [::] must not accept
+                // IPv4.
                 let only_v6 = wishes.iter().any(|other| {
                     matches!(other.url, ListenUrl::Network { host, port: same, .. }
                         if *host == v4 && same == port)

@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// A rule to test.
+/// A rule to test, from SQL or from a `[[rule]]`.
 struct RuleUnderTest {
     plan: Arc<RulePlan>,
     /// The rule with its other options, if read from an options file.
@@ -65,7 +65,7 @@ struct RuleTestCommand {
     peerhost: Option<String>,
     properties: PropertiesBuf,
     event: Option<&'static EventRow>,
-    /// Further fields, as a JSON object.
+    /// Further fields of the message or event, as a JSON object.
     fields: String,
     now_ms: i64,
 }

@@ -124,10 +124,10 @@ struct RunningBroker {
     links: Option<LinkSupervisor>,
     /// Index of the listener settings for each socket.
     listener_indexes: Vec<usize>,
-    /// Removed when the process ends.
+    /// Files of unix sockets, removed when the process ends.
     files: Vec<SocketFile>,
     signals: Signals,
-    /// Set by the first signal to stop; the next signal stops at once.
+    /// Set by the first SIGTERM or SIGINT; the next signal exits at once.
     stopping: Arc<AtomicBool>,
 }
 
@@ -350,7 +350,7 @@ pub(crate) fn collect_links(
     if wrongs.is_empty() { Ok(all) } else { Err(wrongs) }
 }
 
-/// Returns the handler of events: a log line, and an event for the sinks that want it.
+/// Returns the handler of events: a log line, and an event in the `hub` for sinks.
 fn event_logger(
     #[cfg_attr(not(feature = "sink"), expect(unused))] outside: &ProcessResources,
 ) -> BrokerEventLogger {
@@ -368,13 +368,13 @@ fn event_logger(
 
 type BrokerEventLogger = Box<dyn Fn(&broker::BrokerEvent) + Send + Sync>;
 
-/// Returns the number of shards: the number of cores, unless the options say another.
+/// Returns the number of shards: the option's, or the number of cores; at most `SHARDS_MAX`.
 fn shard_count(settings: &ProgramSettings) -> usize {
     let wanted = if settings.shards == 0 { host::core_count() } else { settings.shards };
     wanted.min(broker::limits::SHARDS_MAX)
 }
 
-/// Returns the handler of the shards' authentication requests.
+/// Returns the handler of the shards' requests, which calls `Authenticator::authenticate`.
 fn auth_handler(authenticator: Arc<Authenticator>) -> engine::AuthHandler {
     Arc::new(move |engine::AuthTask { request, liveness, responder: answer }| {
         authenticator.authenticate(

@@ -123,7 +123,7 @@ fn import(folder: &Path, _repair: bool) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads pairs up to the last line, which has their number.
+/// Reads pairs up to the [`ExportLine::End`], which must be the last line.
 fn read_pairs(
     folder: &Path,
     build: &mut StoreBuilder,
@@ -170,7 +170,7 @@ fn describe_error(folder: &Path, why: impl Display) -> String {
     format!("{}: {why}", absolute_path(folder).display())
 }
 
-/// Progress of a transfer: a line on stderr per second.
+/// Progress of a transfer: a line on stderr per second, after the first second.
 struct TransferProgress {
     pairs: u64,
     said: Instant,

@@ -241,7 +241,8 @@ pub(super) fn read_qos(entry: &ConfigEntry<'_>) -> Result<u8, String> {
     }
 }
 
-/// Theirs `mqtt-tcp://h:p`, `tls+mqtt-tcp://h:p`, `mqtt-quic://h:p` or `h:p`.
+/// Converts NanoMQ's and mosquitto's forms of a server: `mqtt-tcp://h:p`, `tls+mqtt-tcp://h:p`,
+/// `mqtt-quic://h:p` or `h:p`.
 fn server_url(server: &str, has_tls: bool) -> String {
     let (scheme, rest) = server.split_once("://").unwrap_or(("", server));
     let scheme = match scheme {

@@ -164,7 +164,7 @@ fn index_by_kind(
     found
 }
 
-/// Assigns the rules from index `from` on to the link of kind `file`, which has brought them.
+/// Assigns the rules from index `from` on to the link of kind `file`.
 pub(super) fn note_rules(draft: &mut ConfigDraft, from: usize) {
     let to = draft.rules.len();
     if let Some(link) = draft.chains.sources.iter_mut().find(|link| link.kind == "file") {
@@ -282,8 +282,8 @@ fn check_password_hashes(links: &[ChainLink], draft: &mut ConfigDraft) {
     }
 }
 
-/// Decides which authenticators are carried over, and leaves later links out where an omitted link
-/// might have refused their clients.
+/// Decides which authenticators are carried over. Links after an omitted link that may refuse their
+/// clients are left out or unresolved.
 pub(super) fn finish_authentication(draft: &mut ConfigDraft) {
     let links = std::mem::take(&mut draft.chains.authenticators);
     check_password_hashes(&links, draft);

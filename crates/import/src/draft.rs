@@ -233,8 +233,8 @@ impl ConfigDraft {
         }
     }
 
-    /// Handles a key that matches only a remainder pattern: a harmless word is reported, and a key
-    /// that may decide about access is an error.
+    /// Handles a key that matches only a remainder pattern: a harmless word is reported, a key that
+    /// may decide about access is an error, and any other key stays an unresolved restriction.
     fn apply_remainder(
         &mut self,
         pattern: &str,
@@ -294,7 +294,7 @@ impl ConfigDraft {
         let before = self.setting(key).cloned();
         self.push_option(key, said, entry);
         let Some(before) = before else { return };
-        // "false" stands before "true", and 0 before 2.
+        // "false" sorts before "true", and 0 before 2.
         if self.setting(key).is_some_and(|now| before.toml < now.toml) {
             let why = format!("{} is stricter, and counts for all", before.note);
             self.report_unsupported(entry, why);

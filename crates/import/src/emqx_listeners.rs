@@ -32,8 +32,8 @@ fn leave_off(node: &ConfigNode, key: String, draft: &mut ConfigDraft) {
 /// EMQX's default origins for a listener that checks origins without a list.
 const USUAL_ORIGINS: &str = "http://localhost:18083, http://127.0.0.1:18083";
 
-/// Drops `check_origins`, which has a default, unless `check_origin_enable` is true; adds the
-/// default to a check without a list.
+/// Drops `check_origins` and `allow_origin_absence` unless `check_origin_enable` is true, since the
+/// original ignores both then; adds `USUAL_ORIGINS` to a check without a list.
 fn arrange_origins(listener: &mut ConfigNode, path: &str, draft: &mut ConfigDraft) {
     let Some(web) = listener.field_mut("websocket") else { return };
     let is_checked = web.field_text("check_origin_enable") == Some("true");

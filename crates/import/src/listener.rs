@@ -1,4 +1,4 @@
-//! Where clients connect there, as a `[[listener]]` of ours.
+//! Listeners of the original, written as `[[listener]]`.
 
 use super::config_tree::{ConfigEntry, SourceLocation};
 use super::draft::{

@@ -34,7 +34,7 @@ impl AnswerLimit {
         }))
     }
 
-    /// Starts a new request with the full bounds.
+    /// Starts a new request with `ANSWER_BYTES_MAX` and `ROUND_TRIPS_MAX`.
     pub(crate) fn begin(&self) {
         self.0.bytes_left.store(ANSWER_BYTES_MAX, Relaxed);
         self.0.round_trips_left.store(ROUND_TRIPS_MAX, Relaxed);
@@ -53,7 +53,7 @@ pub(crate) struct LimitedStream {
     stream: Box<dyn AsyncStream>,
     limit: AnswerLimit,
     was_reading: bool,
-    /// The first bytes of the server, and the check that refuses to continue after such bytes.
+    /// The first bytes of the server, and the check that refuses a server by these bytes.
     head: Vec<u8>,
     refusal: fn(&[u8]) -> Option<&'static str>,
 }
@@ -126,7 +126,8 @@ impl AsyncWrite for LimitedStream {
     }
 }
 
-/// The I/O task of a library's client. The task ends with the reason for its end.
+/// The I/O task of a library's client, run by [`ClientDriver::run`]. The task ends with the reason
+/// for its end.
 pub(crate) struct ClientDriver(Option<Pin<Box<dyn Future<Output = String> + Send>>>);
 
 impl ClientDriver {

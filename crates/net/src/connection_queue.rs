@@ -24,7 +24,8 @@ struct WaitingRequest {
     permit_sender: Sender<ConnectionPermit>,
 }
 
-/// The right to use one connection; on drop the next request gets the permit.
+/// The right to use one connection; on drop the next request in the [`ConnectionQueue`] gets the
+/// permit.
 pub(crate) struct ConnectionPermit {
     queue: Option<Arc<ConnectionQueue>>,
 }
@@ -33,7 +34,7 @@ pub(crate) struct ConnectionPermit {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RequestEvicted;
 
-/// A longer wait of the oldest request means overload.
+/// A longer wait of the oldest request means overload: `next` then takes the newest.
 const OVERLOAD_WAIT: Duration = Duration::from_millis(500);
 
 impl ConnectionQueue {

@@ -16,14 +16,14 @@ pub struct ControlRuntime {
     starting: Mutex<()>,
 }
 
-/// Stack of the thread; TLS handshakes need the most.
+/// Stack of the thread in bytes; TLS handshakes need the most.
 pub(crate) const STACK_BYTES: usize = 512 * 1024;
 /// Threads for DNS lookups, which end when idle.
 const LOOKUPS_MAX: usize = 2;
 
 impl ControlRuntime {
-    /// Spawns a task. If the runtime cannot start, the task is dropped, which its waiting callers
-    /// treat as a failure.
+    /// Spawns a task. If the runtime cannot start, `work` is dropped, which waiting callers treat
+    /// as a failure.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         match self.handle() {
             Ok(handle) => _ = handle.spawn(work),

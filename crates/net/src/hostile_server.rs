@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
-/// An answer to the next read, whatever the request.
+/// An answer of [`serve`] to the next read, whatever the request.
 pub(crate) enum HostileAnswer {
     Bytes(Vec<u8>),
     /// The first bytes once, then the other bytes repeatedly until the peer stops reading.

@@ -45,9 +45,9 @@ pub enum RemoteError {
 pub struct ConnectionPool<S: RemoteServer> {
     server: S,
     bounds: RemoteLimits,
-    /// Number of unanswered requests.
+    /// Number of unanswered requests: one for each [`RequestGuard`].
     in_flight: AtomicUsize,
-    /// Permits, one for each connection that may be in use.
+    /// Permits for [`RemoteLimits::connections_max`] connections.
     turns: Arc<ConnectionQueue>,
     idle: Mutex<Vec<IdleConnection<S::Conn>>>,
     backoff: Mutex<DialBackoff>,
@@ -56,9 +56,9 @@ pub struct ConnectionPool<S: RemoteServer> {
 /// Why a request has no answer. Texts are for the log and contain no secrets.
 #[derive(Debug)]
 pub enum PoolError {
-    /// The client has closed its connection.
+    /// The client has closed its connection, see [`ConnectionLiveness`].
     Abandoned,
-    /// The request was dropped in favour of a newer request.
+    /// The request was evicted in favour of a newer request.
     Busy,
     Failed(String),
 }
@@ -68,7 +68,7 @@ struct IdleConnection<C> {
     since: Instant,
 }
 
-/// Pause of connection attempts after a failure, which doubles with each failure.
+/// Pause of connection attempts after a failure. The pause doubles with each failure.
 #[derive(Default)]
 struct DialBackoff {
     until: Option<Instant>,

@@ -1,6 +1,6 @@
 //! Rows of a server's answer.
 
-/// Column names and values; NULL values are absent.
+/// Column names and values, in the order of the query; NULL values are absent.
 #[derive(Debug, Default)]
 pub struct TableRow(pub Vec<(String, Vec<u8>)>);
 

@@ -14,7 +14,7 @@ use transport::{QuicClientEndpoint, QuicConnectionHandle, TcpTransport};
 #[derive(Debug)]
 pub struct TransportTunnel {
     pub local: UnixStream,
-    /// Why the tunnel ended, unless the end was orderly.
+    /// Why `relay_bytes` failed; empty after an orderly end.
     pub failure: Arc<OnceLock<String>>,
 }
 
@@ -25,7 +25,7 @@ pub enum TunnelTransport {
     Quic(Box<QuicClientEndpoint>, QuicConnectionHandle),
 }
 
-/// Bytes to relay in one direction.
+/// Bytes to relay in one direction; `from` is the first unsent byte.
 #[derive(Default)]
 struct TunnelBuffer {
     bytes: Vec<u8>,
@@ -100,7 +100,7 @@ fn relay_bytes(transport: &mut TunnelTransport, mut near: &UnixStream) -> io::Re
             match near.write(inward.unsent()) {
                 Ok(written) => inward.consume(written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // The client is gone.
+                // The client has closed its end.
                 Err(_) => return Ok(()),
             }
         }

@@ -117,7 +117,7 @@ pub struct HttpAuthzServer {
 }
 
 impl HttpAuthzServer {
-    /// `None` where there is no URL.
+    /// Returns the pool of connections to the server; `None` without a URL.
     pub fn connection_pool(
         settings: &HttpAuthzSettings,
         tls: Option<Arc<ClientConfig>>,
@@ -175,7 +175,8 @@ fn read_answer(said: &Said, form: HttpAnswerFormat) -> Result<AuthzDecision, Str
     }
 }
 
-/// Reads an answer of 200 with JSON or a word. A page of an intermediate proxy is an error.
+/// Reads an answer in EMQX's form: 204 allows, 401 and 403 deny, 200 decides by `result` in JSON or
+/// by a word. An HTML page, such as a proxy's, is an error.
 fn read_json_answer(said: &Said) -> Result<AuthzDecision, String> {
     let word = match said.status {
         204 => return Ok(AuthzDecision::Allow),

@@ -77,7 +77,7 @@ impl AclEntry {
     }
 }
 
-/// Reads a text or a list of texts.
+/// Reads a text or a list of texts; `None` for other values.
 fn read_texts(value: &Value) -> Option<Vec<String>> {
     let one = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),

@@ -50,7 +50,7 @@ pub(super) fn read(text: &str) -> Result<Vec<AclRule>, LineErrors> {
     Ok(rules.concat())
 }
 
-/// Whether C's `isspace` holds in every locale.
+/// Whether C's `isspace` accepts the character, in every locale.
 fn is_blank(c: char) -> bool {
     c.is_ascii_whitespace() || c == '\u{b}'
 }
@@ -60,7 +60,7 @@ fn first_word(text: &str) -> (&str, &str) {
     (word, rest.trim_start_matches(' '))
 }
 
-/// `read a/b`, or without a first word for both.
+/// Parses `read a/b`; without an access word the rule is for publishing and subscribing.
 fn parse_rule(text: &str, topic: fn(&str) -> Result<String, String>) -> Result<AclRule, String> {
     let mut rule = AclRule { allows: true, ..AclRule::default() };
     let (word, rest) = first_word(text);

@@ -1,5 +1,5 @@
-//! Our ACL file. Rules in their order, of which the first that is about the case decides; who is in
-//! no rule may do nothing.
+//! The ACL file in TOML. The first rule that matches an action decides; an action without a
+//! matching rule is denied.
 //!
 //! ```toml
 //! [groups]

@@ -71,11 +71,11 @@ pub struct RemoteBackend<S: RemoteServer> {
     passwords: Arc<PasswordVerifier>,
 }
 
-/// Verifies passwords against hashes from the server.
+/// Verifies passwords against [`StoredPassword`]s from the server.
 #[cfg(feature = "tables")]
 #[derive(Default)]
 struct PasswordVerifier {
-    /// A hash to compute for clients that the server does not know.
+    /// A [`StoredPassword`] to verify against for clients that the server does not know.
     decoy: OnceLock<StoredPassword>,
     /// Cache of recently verified passwords.
     verified: Option<Arc<VerifiedCache>>,
@@ -91,7 +91,7 @@ impl<S: RemoteServer> RemoteBackend<S> {
         }
     }
 
-    /// Sets the cache of recently verified passwords.
+    /// Sets the [`VerifiedCache`] of recently verified passwords.
     #[cfg(feature = "tables")]
     pub fn remember_in(self, verified: Option<Arc<VerifiedCache>>) -> RemoteBackend<S> {
         let passwords = Arc::new(PasswordVerifier { verified, ..PasswordVerifier::default() });

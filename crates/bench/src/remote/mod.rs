@@ -77,7 +77,7 @@ pub(crate) fn run(
             let mut skew = ClockSkew::default();
             let word = run_agent(&address, &token, request, &words, index, ordered, &mut skew);
             let word = word.unwrap_or_else(|error| AgentMessage::Died(error.to_string()));
-            // The controller waits for every agent's last word.
+            // The controller waits for a final message of every agent.
             let _ = words.send((index, skew, word));
         });
     }

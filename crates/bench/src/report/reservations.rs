@@ -1,4 +1,5 @@
-//! Why the figures of a comparison may say more about the tester or the host than about a broker.
+//! Reservations: reasons why the figures of a comparison may describe the tester or the host rather
+//! than a broker.
 
 use super::grouping::{GroupKind, LoadGroup};
 use super::wording::{amount, fixed, list_of};

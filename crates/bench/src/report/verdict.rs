@@ -105,8 +105,8 @@ impl PageVerdict {
     }
 }
 
-/// Smallest ratio of two throughputs that differ, and of a lead. Below it, both brokers carried the
-/// requested load.
+/// Smallest ratio of two throughputs that counts as a difference, and (`LEAD_MIN`) smallest lead of
+/// a winner.
 const RATES_DIFFER: f64 = 1.05;
 const LEAD_MIN: f64 = 1.02;
 

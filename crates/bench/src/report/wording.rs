@@ -5,7 +5,7 @@ pub(crate) fn amount(value: f64) -> String {
     fixed(value, amount_digits(value))
 }
 
-/// Digits behind the point of an [`amount`].
+/// Returns the number of decimals of an [`amount`].
 pub(crate) fn amount_digits(value: f64) -> usize {
     let size = value.abs();
     match () {

@@ -82,7 +82,7 @@ pub(super) struct ClientOptions {
     pub(super) quiet: bool,
 }
 
-/// Address of a broker.
+/// Address of a broker, from `-h` and `-p`.
 #[derive(Debug, PartialEq, Eq)]
 enum BrokerAddress<'a> {
     Network { scheme: UrlScheme, host: &'a str, port: u16 },
@@ -200,7 +200,7 @@ impl ClientOptions {
             }
             self.version = ProtocolVersion::V5;
         }
-        // As in 3.x, a kept session is kept for ever unless -x says otherwise.
+        // As in MQTT 3.1.1, a session without -x never expires.
         if self.version.is_v5() && !self.clean_start {
             self.session_expiry_s.get_or_insert(u32::MAX);
         }
@@ -292,7 +292,7 @@ impl ClientOptions {
         let (name, rest) = self.host.split_once("://").unwrap_or((TCP.name, &self.host));
         let scheme = UrlScheme::from_name(name).unwrap_or(TCP);
         let scheme = if self.trust.is_given() { scheme.with_tls() } else { scheme };
-        // Where MQTT is on the web, unless a broker says otherwise.
+        // The usual path of MQTT over WebSocket.
         let rest = rest.trim_end_matches('/');
         let rest = rest.strip_suffix("/mqtt").filter(|_| scheme.is_websocket).unwrap_or(rest);
         // A bare IPv6 address contains colons.
@@ -439,7 +439,8 @@ fn random_number() -> u32 {
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval of QUIC pings: a broker may vanish silently, and NAT mappings of idle flows expire.
+/// Interval of QUIC pings (`QuicClientOptions`): a broker may vanish silently, and NAT mappings of
+/// idle flows expire.
 const PINGS_EVERY: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ enum ReaderEvent {
     Lost(String),
 }
 
-/// An event that a client waits for.
+/// An event that a client waits for in [`BlockingConnection::wait`].
 pub(super) enum ClientInput {
     Frame(EncodedPacket),
     Lines(Vec<Vec<u8>>),
@@ -230,7 +230,8 @@ impl Drop for BlockingConnection {
 }
 
 impl StdinLines {
-    /// Requests the next lines; a repeated request has no effect.
+    /// Requests the next lines, which arrive as [`ClientInput::Lines`]; a repeated request has no
+    /// effect.
     pub(super) fn request_lines(&mut self) {
         if !self.is_requested {
             self.is_requested = self.request_sender.try_send(()).is_ok();

@@ -123,7 +123,7 @@ fn write_field(
     }
 }
 
-/// Writes a property of the message; writes nothing if the property is absent.
+/// Writes a property of the message by its letter in [`FIELDS`]; nothing if absent.
 fn write_properties(letter: char, message: &Publish<'_>, out: &mut impl Write) -> io::Result<()> {
     let mut space = "";
     for property in message.properties.iter() {

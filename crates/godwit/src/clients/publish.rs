@@ -154,7 +154,7 @@ impl PublishCommand {
     }
 }
 
-/// Source of the messages.
+/// Source of the messages: lines of stdin, or a payload sent `--repeat` times.
 enum PublishSource {
     Lines { lines: StdinLines, pending: VecDeque<Vec<u8>> },
     Repeat { payload: Vec<u8>, left: u32, next_at: Instant },

@@ -30,7 +30,7 @@ pub(crate) const MODULES: &[&str] = &[
     "trace",
 ];
 
-/// Handle to the subscriber's state, for reloads.
+/// Handle to the subscriber's state, by which a reload calls `configure`.
 #[derive(Clone)]
 pub(crate) struct LogSubscriber {
     shared: Arc<LogState>,

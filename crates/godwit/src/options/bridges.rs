@@ -44,7 +44,7 @@ impl OptionFileReader<'_> {
         self.plan.bridges.push(own);
     }
 
-    /// Checks a bridge across its options.
+    /// Checks a `[[bridge]]` across its options.
     fn check_bridge(&self, own: &BridgeSettings) -> Option<String> {
         let has_tls = own.servers.iter().any(|url| ["tls", "wss", "quic"].contains(&&*url.scheme));
         let others = self.plan.bridges.iter().map(|other| &*other.settings.name);
@@ -71,7 +71,7 @@ impl OptionFileReader<'_> {
 }
 
 impl OptionPlan {
-    /// Returns every bridge with the limits of its session.
+    /// Returns every `[[bridge]]` with the limits of its session.
     pub(super) fn bridge_settings(&self, settings: &ProgramSettings) -> Vec<BridgeSettings> {
         let bridge = |given: &BridgeOptions| {
             let mut own = override_settings(settings, &given.limits).broker;

@@ -132,7 +132,8 @@ pub(crate) fn describe_open_listener(url: &str) -> String {
     )
 }
 
-/// Checks the access options of each listener; an error of several is reported once.
+/// Checks `allow_anonymous` and `auth.certificate_client_id` of each listener; an error common to
+/// several listeners is reported once.
 fn check_access(plan: &OptionPlan, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
     let mut said = Vec::new();
     for (at, listener) in settings.listeners.iter().enumerate() {
@@ -221,8 +222,8 @@ fn check_queue(settings: &ProgramSettings) -> Option<String> {
     describe_too_small(&settings.broker)
 }
 
-/// Returns the error for a queue smaller than the largest packet, which would drop every large
-/// message silently.
+/// Returns the error for `queue.bytes_max` below `connection.packet_bytes_max`: a large message
+/// would be dropped silently.
 fn describe_too_small(options: &BrokerOptions) -> Option<String> {
     let (queue, packet) = (options.queue_bytes_max, options.packet_bytes_max);
     (queue < u64::from(packet)).then(|| {

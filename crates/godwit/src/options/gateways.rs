@@ -45,7 +45,7 @@ impl OptionFileReader<'_> {
 }
 
 impl OptionPlan {
-    /// Returns every gateway with the limits of its session.
+    /// Returns every `[[gateway]]` with the limits of its session.
     pub(super) fn gateway_settings(&self, settings: &ProgramSettings) -> Vec<GatewaySettings> {
         let gateway = |given: &GatewayOptions| {
             let own = override_settings(settings, &given.limits).broker;

@@ -163,7 +163,7 @@ impl ListenerAddress {
             && match (host, own) {
                 (None, _) => true,
                 (Some(ListenHost::Address(all)), ListenHost::Address(own)) if is_any(all) => {
-                    // A socket for every IPv6 address takes IPv4 as well.
+                    // A socket for all IPv6 addresses accepts IPv4 as well.
                     all.is_ipv6() || own.is_ipv4() || own.is_loopback()
                 }
                 (Some(ListenHost::Address(all)), _) if is_any(all) => true,
@@ -179,7 +179,7 @@ impl ImportedListener {
         ListenerAddress::parse(&self.listener).ok()
     }
 
-    /// Returns the requirements of the imported listener that a listener lacks.
+    /// Returns the requirements of this `[[imported]]` table that a listener does not meet.
     fn unmet_requirements(
         &self,
         listener: &ListenerSettings,

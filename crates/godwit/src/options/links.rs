@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 #[derive(Clone, Debug)]
 pub(crate) struct LinkOptions<S> {
     pub(crate) origin: OptionOrigin,
-    /// Settings without the session limits.
+    /// Settings without the session limits, which are in `limits`.
     pub(super) settings: S,
     pub(super) limits: BTreeMap<&'static str, RawOption>,
 }

@@ -106,14 +106,14 @@ pub(crate) enum OptionOrigin {
     Flag(String),
 }
 
-/// An error: its origin, the fault, and what would be right.
+/// An error of an option: `origin` and `why`, with the right form.
 #[derive(Clone, Debug)]
 pub(crate) struct OptionError {
     pub(crate) origin: OptionOrigin,
     pub(crate) why: String,
 }
 
-/// Changed options of a reload: applied, or in need of a restart.
+/// Changed options of a reload: `live` options are applied, `restart` options need a restart.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct OptionChanges {
     pub(crate) live: Vec<&'static str>,
@@ -222,7 +222,7 @@ impl OptionPlan {
         self.groups.iter().map(class).collect()
     }
 
-    /// Returns the origin of a listener's option: its own, or the one for all.
+    /// Returns the origin of a listener's option: of `[[listener]]`, or of the option for all.
     pub(crate) fn origin_at(&self, at: usize, key: &str) -> OptionOrigin {
         let by_list = self.settings(1).listeners.len() - self.listeners.len();
         let own = at.checked_sub(by_list).and_then(|at| self.listeners.get(at));
@@ -244,7 +244,7 @@ impl OptionPlan {
         group.map_or(OptionOrigin::Default, |group| group.origin.clone())
     }
 
-    /// Returns the numbers of tables in the file, by name.
+    /// Returns the number of tables of each kind in the file, such as `[[listener]]`.
     pub(crate) fn table_counts(&self) -> Vec<(&'static str, usize)> {
         let topics = &self.topics;
         let mut tables = vec![
@@ -267,7 +267,7 @@ impl OptionPlan {
         tables
     }
 
-    /// Returns the rows with a value other than the default, each with its origin.
+    /// Returns the rows whose value differs from the default, each with its [`RawOption`].
     pub(crate) fn changed(&self) -> impl Iterator<Item = (&'static ProgramOption, &RawOption)> {
         table::rows().filter_map(|row| {
             let given = self.given.get(row.key)?;

@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use toml::de::DeTable;
 
-/// A rule as written in the file.
+/// A `[[rule]]` as written in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleOptions {
     name: String,
@@ -24,7 +24,7 @@ pub(crate) struct RuleOptions {
     send: RuleMessageOptions,
 }
 
-/// Options of the message that a rule makes of each row.
+/// Options of the message that a `[[rule]]` makes of each row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RuleMessageOptions {
     topic: String,
@@ -36,7 +36,7 @@ struct RuleMessageOptions {
     user_properties: Vec<(String, String)>,
 }
 
-/// A rule with its origin.
+/// A [`Rule`] with its origin in the file.
 #[derive(Clone, Debug)]
 pub(crate) struct RuleDefinition {
     pub(crate) origin: OptionOrigin,
@@ -323,7 +323,7 @@ impl OptionFileReader<'_> {
 }
 
 impl RuleOptions {
-    /// Builds the rule; the error is about several options together.
+    /// Builds the [`Rule`]; the error is about several options together.
     fn build_rule(&self) -> Result<Rule, String> {
         if self.sql.is_empty() {
             return Err("a rule needs sql = 'SELECT * FROM \"a/#\"'".to_string());
@@ -408,8 +408,8 @@ impl OptionPlan {
         self.rules.iter().map(|given| given.rule.clone()).collect()
     }
 
-    /// Takes over the rules of another plan, with the metrics of rules with equal names. Returns
-    /// whether the rules differ.
+    /// Takes over the rules of `next`, with the metrics of rules of equal names. Returns whether
+    /// the rules differ.
     pub(super) fn replace_rules(&mut self, next: &OptionPlan) -> bool {
         let before = std::mem::replace(&mut self.rules, next.rules.clone());
         for RuleDefinition { rule, .. } in &mut self.rules {
@@ -423,7 +423,7 @@ impl OptionPlan {
         own(&before) != own(&self.rules)
     }
 
-    /// Whether a rule sends to the link with this client identifier.
+    /// Whether a rule sends to the link with the client identifier `link_id`.
     pub(super) fn is_sent_to(&self, link_id: &str) -> bool {
         let sends = self.rules.iter().filter_map(|given| given.rule.actions.send.as_ref());
         sends.flat_map(|sends| &sends.to).any(|to| **to == *link_id)

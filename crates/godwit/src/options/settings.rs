@@ -30,7 +30,7 @@ pub(crate) struct ProgramSettings {
     pub(crate) gateways: Vec<GatewaySettings>,
     pub(crate) broker: BrokerOptions,
     pub(crate) data: String,
-    /// Transport of every listener without its own options.
+    /// Transport of every listener without its own options, see [`ListenerSettings::transport`].
     pub(crate) transport: ListenerTransportSettings,
     pub(crate) io_uring: bool,
     pub(crate) listen: Vec<ListenUrl>,
@@ -50,7 +50,7 @@ pub(crate) struct ProgramSettings {
 pub(crate) struct ListenerSettings {
     pub(crate) url: ListenUrl,
     pub(crate) transport: ListenerTransportSettings,
-    /// Broker options of the listener, if it has its own.
+    /// Broker options of the listener; `None` if the listener uses the options for all.
     pub(crate) broker: Option<Arc<BrokerOptions>>,
     /// Access without authentication.
     pub(crate) anonymous: AnonymousAccess,

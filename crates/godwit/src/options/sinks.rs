@@ -26,7 +26,7 @@ impl OptionFileReader<'_> {
         }
     }
 
-    /// Checks a sink across its options.
+    /// Checks a `[[sink]]` across its options.
     fn check_sink(&self, own: &mut SinkSettings) -> Option<String> {
         let others = self.plan.sinks.iter().map(|other| &*other.settings.name);
         if let Some(why) = check_name("sink", &own.name, others) {
@@ -39,7 +39,7 @@ impl OptionFileReader<'_> {
 }
 
 impl OptionPlan {
-    /// Returns every sink with the limits of its session.
+    /// Returns every `[[sink]]` with the limits of its session.
     pub(super) fn sink_settings(&self, settings: &ProgramSettings) -> Vec<SinkSettings> {
         let sink = |given: &SinkOptions| {
             let own =
@@ -85,8 +85,8 @@ impl OptionPlan {
     }
 }
 
-/// Refuses a file that two sinks would write: each would treat the other's lines as remains of a
-/// crash, and rename the file.
+/// Refuses a `file.path` of two sinks: each would treat the other's lines as remains of a crash,
+/// and rename the file.
 fn same_files(own: &SinkSettings, others: &[SinkOptions]) -> Option<String> {
     let path = own.file_path()?;
     let other = others.iter().find(|other| other.settings.file_path().as_ref() == Some(&path))?;

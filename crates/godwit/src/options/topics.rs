@@ -443,7 +443,7 @@ impl TopicOptions {
 }
 
 impl OptionPlan {
-    /// Takes over the topic lists of another plan, and returns the names of changed lists.
+    /// Takes over the topic lists of `next`, and returns the names of changed lists.
     pub(super) fn replace_topics(&mut self, next: &OptionPlan) -> Vec<&'static str> {
         let before = std::mem::replace(&mut self.topics, next.topics.clone());
         for cache in &mut self.topics.caches {

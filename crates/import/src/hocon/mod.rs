@@ -262,7 +262,7 @@ impl<'a> HoconParser<'a, '_> {
         parse(&text, self.dialect, file, self.folder, self.includes).map(Some)
     }
 
-    /// The words of a key: `a.b."c.d"`.
+    /// Reads a key as its words: `a.b."c.d"` has three.
     fn path(&mut self) -> Result<Vec<String>, String> {
         let (mut path, mut word, mut was_quoted) = (Vec::new(), String::new(), false);
         loop {

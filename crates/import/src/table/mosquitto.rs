@@ -354,7 +354,7 @@ fn topic(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String>
     Ok(())
 }
 
-/// mosquitto reads the digits at the beginning, and a word without any as 0: `""` is 0.
+/// Reads a QoS as mosquitto does: the leading digits, and 0 for a word without digits or `""`.
 fn bridge_qos(word: &str) -> Result<u8, String> {
     let digits = word.bytes().take_while(u8::is_ascii_digit).count();
     match word[..digits].trim_start_matches('0') {

@@ -172,7 +172,7 @@ pub fn nonce() -> Option<String> {
     Some(Base64::encode_string(&bytes))
 }
 
-/// Returns the value of the first part with this name.
+/// Returns the value of the first part that starts with `name`, such as `r=`.
 fn field<'t>(message: &'t str, name: &str) -> Option<&'t str> {
     message.split(',').find_map(|part| part.strip_prefix(name))
 }

@@ -63,7 +63,8 @@ impl PostgresDatabase {
     }
 }
 
-/// Returns why the server gets no password: without TLS the library would send it in a weak form.
+/// Returns why a server gets no password: without TLS `tokio-postgres` would send it in plain text
+/// or as MD5.
 fn weak_proof(head: &[u8]) -> Option<&'static str> {
     match head {
         [b'R', 0, 0, 0, _, 0, 0, 0, 3, ..] => {
@@ -98,7 +99,7 @@ impl SqlDatabase for PostgresDatabase {
         Ok(PostgresConnection { client, driver, limit, prepared: None })
     }
 
-    /// Sends parameters as text of unknown type; the server infers the type of each.
+    /// Sends parameters as text of `Type::UNKNOWN`; the server infers the type of each.
     async fn query(
         &self,
         conn: &mut PostgresConnection,
@@ -115,7 +116,7 @@ impl SqlDatabase for PostgresDatabase {
         rows.iter().map(|row| text_row(row, &mut bytes_left)).collect()
     }
 
-    /// Inserts the rows in one transaction; a single row needs no explicit transaction.
+    /// Inserts the rows by one transaction; a single row needs no `BEGIN`.
     async fn insert(
         &self,
         conn: &mut PostgresConnection,
@@ -150,8 +151,8 @@ fn insert_row<'a>(
     async move { client.execute_raw(statement, values).await.map(drop) }
 }
 
-/// Sends all statements before the first answer: requests go out in the order of their first poll.
-/// The first error counts, since the server skips all later statements.
+/// Sends `BEGIN`, all rows and `COMMIT` before the first answer: requests go out in the order of
+/// their first poll. The first error counts, since the server skips the statements after an error.
 async fn insert_rows(
     client: &Client,
     statement: &Statement,
@@ -183,7 +184,7 @@ impl PostgresConnection {
 }
 
 /// Converts an error. After a fatal error the server closes, and after an error of the library the
-/// state of the connection is unknown.
+/// state of the connection is unknown: both are [`RemoteError::Broken`].
 fn remote_error(error: &Error) -> RemoteError {
     let severity = error.as_db_error().map(|error| error.parsed_severity());
     let is_over = |severity| matches!(severity, Some(Severity::Fatal | Severity::Panic));
@@ -194,7 +195,7 @@ fn remote_error(error: &Error) -> RemoteError {
 }
 
 /// Converts an error of an insert: wrong values (SQLSTATE 22), violated constraints (23) and
-/// excessive sizes (54) concern the row.
+/// excessive sizes (54) are [`InsertError::Row`].
 fn insert_error(error: &Error) -> InsertError {
     let class = error.code().and_then(|code| code.code().get(..2));
     match class {

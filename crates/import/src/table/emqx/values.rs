@@ -1,4 +1,4 @@
-//! Values of EMQX's configuration, read into values of ours.
+//! Values of EMQX's configuration, converted to values of the options here.
 
 use super::super::super::auth_databases::{self};
 use super::super::super::config_tree::ConfigEntry;
