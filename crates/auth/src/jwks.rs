@@ -34,7 +34,7 @@ pub struct RemoteJwks {
 #[derive(Default)]
 struct JwksState {
     keys: Option<Arc<KeySet>>,
-    /// Number of fetches so far.
+    /// Number of completed fetches, by which a waiting task sees that another task has fetched.
     fetches: u64,
     begun: Option<Instant>,
     is_fetching: bool,

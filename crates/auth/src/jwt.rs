@@ -359,7 +359,7 @@ fn read_own_rule(value: &Value) -> Option<AclRule> {
             _ => return None,
         }
     }
-    // RETAIN is no condition of a subscription, as in a file.
+    // As in the ACL file, RETAIN cannot restrict a subscription.
     let fits = rule.qos != 0 && !(rule.subscribe && rule.retain.is_some());
     (deeds == 1 && fits && !rule.topics.is_empty()).then_some(rule)
 }

@@ -27,7 +27,8 @@ pub enum PasswordHash {
         salt: Box<[u8]>,
         hash: Box<[u8]>,
     },
-    /// The complete text, in bcrypt's own format.
+    /// The complete text, since bcrypt's format holds cost, salt and hash in an encoding of its
+    /// own.
     Bcrypt(Box<str>),
     Pbkdf2 {
         rounds: NonZeroU32,

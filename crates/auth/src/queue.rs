@@ -80,7 +80,7 @@ impl AuthQueue {
     }
 
     fn is_above(&self, len_max: usize) -> bool {
-        // The newest always has room.
+        // The newest entry is kept even if its bytes exceed the bound.
         let len = self.arrived.cases.len();
         len > 1 && (len > len_max || self.bytes > QUEUE_BYTES_MAX)
     }

@@ -43,14 +43,13 @@ use rustls::ClientConfig;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Loaded access options of a listener, or of all listeners without their own: see
-/// [`SecurityState`].
+/// Loaded access options of a listener, or of all listeners without their own.
 #[derive(Default)]
 pub struct LoadedAccess {
     chain: Arc<BackendChain>,
     permissions: Option<Arc<AclRuleSet>>,
     asks: Option<AuthzOptions>,
-    /// Whether a CONNECT waits for a decision of the chain.
+    /// Whether a CONNECT waits for the chain's verdict.
     judges: bool,
     /// See `ListenerAccess`.
     identity_domain: u64,
@@ -110,8 +109,7 @@ impl SecurityState {
         Ok(SecurityState { all, own, bans, banner: load.banner })
     }
 
-    /// Applies `part` to the own access options of each socket's listener; `wishes` holds the
-    /// listener index of each socket.
+    /// `wishes` says which of the settings' listeners each socket is of.
     fn map_listeners<'a, T>(
         &'a self,
         wishes: &'a [usize],
@@ -154,8 +152,8 @@ impl SecurityState {
     }
 }
 
-/// Loads access options and collects errors. Rarely used parts are marked `#[cold]`, so that their
-/// code is not between the code of every start.
+/// Loads access options, and collects errors. Rarely used parts are marked cold, so that they do
+/// not lie among the code of every start.
 struct SecurityLoader<'a> {
     own: &'a SecuritySettings,
     resources: &'a AuthResources,
@@ -172,7 +170,7 @@ struct SecurityLoader<'a> {
 }
 
 impl<'a> SecurityLoader<'a> {
-    /// Loads the access options of the current settings (`own`).
+    /// By the settings whose turn it is.
     fn load_access(&mut self, anonymous: AnonymousAccess, ports: &[Option<u16>]) -> LoadedAccess {
         self.load_backends(ports);
         self.load_rules(ports);
@@ -209,7 +207,7 @@ impl<'a> SecurityLoader<'a> {
                 text.push_str(&format!(", at {listener}"));
             }
             if !own_access.backends {
-                // Equal files and servers: the listener shares the backends of the common chain.
+                // The same files and servers: they are asked by one chain for all.
                 let backends = all.chain.backends.clone();
                 own.chain = Arc::new(BackendChain { backends, anonymous: own.chain.anonymous });
             } else {
@@ -236,7 +234,7 @@ impl<'a> SecurityLoader<'a> {
 }
 
 impl SecurityLoader<'_> {
-    /// Loads the backends in the order in which they are asked: backends without a server first.
+    /// In the order in which they are asked: whoever needs nobody else comes first.
     fn load_backends(&mut self, ports: &[Option<u16>]) {
         let own = self.own;
         if let Some(user) = own.certificate_user {
@@ -276,7 +274,7 @@ impl SecurityLoader<'_> {
     }
 
     fn load_rules(&mut self, ports: &[Option<u16>]) {
-        // With a backend that may supply rules, a client without rules is denied everything.
+        // Rules that a backend may bring are rules: who has none may do nothing.
         self.permissions = self.own.may_supply_rules().then(Arc::default);
         let file = &self.own.acl_file;
         if !file.as_os_str().is_empty()
@@ -395,7 +393,7 @@ impl SecurityLoader<'_> {
 
 #[cfg(feature = "remote")]
 impl SecurityLoader<'_> {
-    /// Returns the TLS configuration for a backend with TLS; `None` without TLS.
+    /// Returns the TLS configuration for a backend that speaks TLS.
     fn tls_config(&mut self, wanted: bool) -> Option<Arc<ClientConfig>> {
         if !wanted {
             return None;

@@ -1,5 +1,5 @@
 //! Bound of authentication failures per address. Each failure uses one of a few tries, which return
-//! within [`WINDOW`]; requests of an address without tries are refused. At most [`SOURCES_MAX`]
+//! within `WINDOW`; requests of an address without tries are refused. At most `SOURCES_MAX`
 //! addresses are stored.
 
 use broker::PeerSource;

@@ -98,7 +98,7 @@ impl VerifiedCache {
     fn store(&self, tag: VerifiedTag, now: Instant) {
         let until = now + self.lifetime;
         let mut entries = self.entries();
-        // Two threads may have found out the same at once.
+        // Two threads may have verified the same password concurrently.
         if entries.until.get(&tag).is_none_or(|known| *known <= now) {
             entries.until.insert(tag, until);
             entries.order.push_back((tag, until));

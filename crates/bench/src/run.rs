@@ -283,7 +283,7 @@ pub(crate) const IFADDR: FlagSpec = FlagSpec {
     doc: "local addresses, comma list, taken in turn",
 };
 
-// Who watches the broker, for every command that lets it be watched.
+// Flags of the broker's watch, for every command that can watch.
 
 pub(crate) const PID: FlagSpec = FlagSpec {
     names: &["--pid"],

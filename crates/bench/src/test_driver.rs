@@ -142,7 +142,7 @@ pub(crate) fn merge_outcomes(plan: &LoadPlan, parts: Vec<ProcessOutcome>) -> Tes
         was_interrupted |= part.was_interrupted;
         ends.extend(part.ends);
         for row in part.rows {
-            // Clocks of hosts agree to less than this, and a second is longer.
+            // Clocks of hosts agree within half a row, so rows of one second get one key.
             let key = (row.from_ns + ROW_NS / 2) / ROW_NS;
             match rows.get_mut(&key) {
                 None => {
@@ -206,7 +206,7 @@ impl TestDriver<'_> {
             StartMode::Together => gate(live),
         };
         let Some(start) = start else {
-            // The gate may have been waited at until the signal came.
+            // A signal may be the reason that the gate did not open.
             self.was_interrupted |= self.stop.load(SeqCst);
             self.set_stage(LoadStage::Over);
             return live;

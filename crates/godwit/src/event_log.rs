@@ -53,7 +53,7 @@ pub(crate) fn log_event(event: &BrokerEvent) {
         BrokerEvent::Denied { .. } | BrokerEvent::Dropped { .. } => log_loss_event(event),
         BrokerEvent::Withheld { what, count } => log_withheld(*what, *count),
         BrokerEvent::WindowStalled { .. } => log_stall_event(event),
-        // For sinks.
+        // Only sinks use these events.
         BrokerEvent::Delivery { .. } | BrokerEvent::DeliveriesSkipped { .. } => {}
         BrokerEvent::Traced { client_id, peer, sent, packet } => {
             let way = if *sent { "sent" } else { "received" };

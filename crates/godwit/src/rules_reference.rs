@@ -70,7 +70,7 @@ fn describe_reasons() -> String {
 
 fn function_row(row: &RuleFunction) -> String {
     let (expr, result) = row.example;
-    // A bar in a table would begin a column, and in code too.
+    // An unescaped bar would start a new column, also inside of code.
     let cell = |text: &str| text.replace('|', "\\|");
     let call = format!("{}({})", row.name, row.parameters);
     let example = format!("{expr} = {result}");

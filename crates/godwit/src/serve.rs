@@ -275,7 +275,7 @@ impl RunningBroker {
             error!(target: "godwit::serve", "not reloaded: {why}");
             return;
         }
-        // Even where no option has changed the files may have.
+        // Files may have changed without a change of options.
         self.server.change_transports(
             self.listener_indexes.iter().map(|at| transports[*at].clone()).collect(),
         );

@@ -77,7 +77,7 @@ fn describe(report: &RecoveryReport) -> String {
 }
 
 fn export(folder: &Path, repair: bool) -> CommandResult {
-    // An export makes no folder.
+    // `DiskStore::open` would create a missing folder; an export must not.
     std::fs::metadata(folder).map_err(|fault| describe_error(folder, fault))?;
     let options = StoreOptions { repair, ..StoreOptions::default() };
     let opened = DiskStore::open(folder, options, Box::new(|_| {}));

@@ -227,7 +227,7 @@ fn names_of_regex(expression: &str) -> Option<(Vec<String>, bool)> {
         let plain = names.iter().all(|name| !name.is_empty() && name.chars().all(is_plain));
         return plain.then_some((names, true));
     }
-    // An alternative reaches as far as the expression does.
+    // An unparenthesized alternative splits the whole expression.
     if inside.contains('|') {
         return None;
     }
@@ -238,7 +238,7 @@ fn names_of_regex(expression: &str) -> Option<(Vec<String>, bool)> {
         "" | ".*" | ".*$" if !start.is_empty() => return Some((vec![format!("{start}*")], true)),
         _ => {}
     }
-    // The last character may be there several times, or not at all.
+    // A quantifier applies to the last character, which may be absent or repeated.
     if rest.starts_with(['?', '*', '+', '{']) {
         start = &start[..start.len().saturating_sub(1)];
     }

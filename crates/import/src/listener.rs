@@ -307,7 +307,7 @@ pub(super) fn finish_listeners(draft: &mut ConfigDraft) {
         } else {
             let has_certificate = listener.has("tls.certificate");
             listener.settings.retain_mut(|setting| {
-                // OpenSSL and Erlang complete the listener's own chain from their file of CAs.
+                // OpenSSL and Erlang complete the server's certificate chain from the CA file.
                 if setting.key == "tls.client_ca" && has_certificate {
                     let file = ImportValue::Text(setting.value.text().to_string());
                     let chain = build_option(catalog, "tls.chain", file, setting.note.clone());

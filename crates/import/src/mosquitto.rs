@@ -10,7 +10,7 @@ use config::nearest::nearest_word;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Reads a file into the draft.
+/// Reads a file, with included files, into the draft.
 pub(super) fn read_mosquitto_file(text: &str, file: Rc<str>, draft: &mut ConfigDraft) {
     let mut reader = MosquittoReader {
         draft,

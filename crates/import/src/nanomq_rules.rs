@@ -60,7 +60,7 @@ fn rule_of_object(node: &ConfigNode, is_later: bool) -> Result<(SourceRule, Vec<
         let why = "NanoMQ ignores an and for clients that did not match the one before it";
         conditions.push(vec![ClientCondition::inexact(why)]);
     }
-    // Which of several counts depends on the version: a denial is for each, a grant for all.
+    // Versions differ in which condition counts: a denial covers each, and a grant requires all.
     let who = match conditions.is_empty() {
         true => vec![ClientCondition::default()],
         false => join(conditions, allows)?,

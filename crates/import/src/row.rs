@@ -236,7 +236,7 @@ fn has_rows_below(pattern: &str, path: &[String]) -> bool {
 
 fn unknown_key(rows: RowTables, path: &[String]) -> String {
     let key = path.join(".");
-    // Rows with the user's own names in the place of stars.
+    // Wildcards are filled with the key's names, so that the nearest row can be compared with it.
     let like = all_rows(rows).map(|row| {
         let words = row.key.split('.').enumerate();
         let words = words.map(|(at, word)| match word {

@@ -334,7 +334,8 @@ impl TopicCondition {
     fn add(&mut self, text: &str, is_exact: bool, allows: bool, language: AclLanguage) {
         let exactly = text.strip_prefix("eq ");
         match exactly {
-            // EMQX 4 has `{eq, "a"}` alone, and the whole text is the topic. A denial is for both.
+            // EMQX 4 knows only `{eq, "a"}`, so the whole text is the topic. A denial covers both
+            // meanings.
             Some(own) if language == AclLanguage::Version4 => {
                 self.add_filter(text, is_exact, allows, language);
                 if !allows {

@@ -150,7 +150,7 @@ impl ClientDriver {
             };
             let Poll::Ready(why) = task.as_mut().poll(cx) else { return Poll::Pending };
             self.0 = None;
-            // The answer may have come whole before the end.
+            // The complete answer may have arrived before the connection ended.
             match work.as_mut().poll(cx) {
                 Poll::Ready(Ok(done)) => Poll::Ready(Ok(Ok(done))),
                 _ => Poll::Ready(Err(why)),

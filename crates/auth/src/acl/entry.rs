@@ -4,7 +4,7 @@
 use broker::authorization::acl_rules::{ANY_QOS, AclRule, TopicPattern};
 use serde_json::Value;
 
-/// Texts of an entry; an absent text is empty.
+/// An entry as texts, before [`AclEntry::to_rules`]; an absent text is empty.
 #[derive(Clone, Debug, Default)]
 pub struct AclEntry {
     pub permission: String,

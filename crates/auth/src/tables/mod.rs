@@ -70,7 +70,7 @@ fn read_numbered_acl_entry(row: &TableRow, topics: impl Iterator<Item = String>)
 /// Whether EMQX reads the word as true. Any other word is false, so an unknown word makes no
 /// superuser.
 pub fn is_true(word: &str) -> bool {
-    // A BIT of MySQL is a byte.
+    // MySQL sends a BIT column as a raw byte.
     matches!(word, "t" | "true" | "\u{1}") || word.parse::<u64>().is_ok_and(|number| number > 0)
 }
 

@@ -254,7 +254,7 @@ fn chosen_scheme(line: &ParsedFlags, place: &UrlParts<'_>) -> Result<UrlScheme, 
     match place.scheme {
         None => Ok(said),
         Some(own) if name == "tcp" || own == said => Ok(own),
-        // A plain URL with --ssl is the same with TLS.
+        // --ssl upgrades a URL without TLS.
         Some(own) if name == "tls" && !own.is_quic => Ok(own.with_tls()),
         Some(own) => Err(format!(
             "{}: the URL says {} and the flags say {name}: use one of them",

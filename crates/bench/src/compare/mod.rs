@@ -126,7 +126,8 @@ fn run_all(comparison: &ComparisonPlan) -> Vec<ComparisonRun> {
                     });
                 let is_last = stop.load(SeqCst);
                 if is_last && row["error"].is_string() {
-                    // On a terminal the broker has got the signal, too.
+                    // A signal from a terminal also stops the broker, so the error is an
+                    // interruption.
                     row["interrupted"] = Value::Bool(true);
                 }
                 row["comparison"] = json!({ "task": at, "round": round });

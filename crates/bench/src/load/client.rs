@@ -32,7 +32,7 @@ pub(crate) struct LoadClient {
     pub(crate) version: ProtocolVersion,
     /// Whether the client has bytes to write and is listed in `LoadThread::dirty`.
     pub(crate) is_dirty: bool,
-    /// Whether a PINGREQ is unanswered.
+    /// Whether a PINGREQ is unanswered: at the next interval the connection counts as lost.
     pub(crate) is_pinging: bool,
     /// Whether the client was `Live` once or has failed for good, so that the start need not wait
     /// longer.
@@ -68,16 +68,16 @@ pub(crate) struct LoadPublisher {
     /// Number of messages published so far.
     pub(crate) seq: u32,
     pub(crate) packet_id: u16,
-    /// Number of consumers of the topic, by `ConsumerIndex`.
+    /// Consumers of its topic.
     pub(crate) consumer_count: u64,
     pub(crate) flights: VecDeque<PublishFlight>,
-    /// Due messages that found no room; the oldest was due at `backlog_due_ns`.
+    /// Messages that were due and found no room, the oldest of them due at `backlog_due_ns`.
     pub(crate) backlog_len: u32,
     pub(crate) backlog_due_ns: u64,
     pub(crate) user_name: String,
 }
 
-/// A message of QoS 1 or 2 in flight: PUBACK or PUBCOMP is awaited.
+/// A message that waits for its PUBACK or PUBCOMP.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PublishFlight {
     pub(crate) packet_id: u16,
@@ -107,8 +107,7 @@ impl LoadPublisher {
         self.packet_id
     }
 
-    /// Removes the flight with `packet_id`. Brokers acknowledge in order, so the first flight
-    /// usually matches; `None` for an unknown identifier.
+    /// Takes the flight of an acknowledgement; brokers answer in order, so it is mostly the first.
     #[inline]
     pub(crate) fn acknowledge(&mut self, packet_id: u16) -> Option<PublishFlight> {
         if self.flights.front().is_some_and(|flight| flight.packet_id == packet_id) {

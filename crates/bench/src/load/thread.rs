@@ -303,7 +303,7 @@ impl LoadThread {
         Ok(())
     }
 
-    /// Handles a poller event of a client.
+    /// Handles a poller event of a client. `ends` is whether the peer has closed or reset.
     pub(super) fn on_client_event(
         &mut self,
         at: u32,
@@ -492,7 +492,8 @@ impl LoadThread {
         let mut stats = std::mem::replace(&mut self.stats, LoadStats::new());
         stats.cpu_ns = cpu_ns - std::mem::replace(&mut self.cpu_ns, cpu_ns);
         let passed = now.saturating_sub(std::mem::replace(&mut self.handed_over_ns, now));
-        // The two clocks are not read at the same moment.
+        // The processor clock and the wall clock are read one after the other, so a share may
+        // exceed 1.
         let busy = (stats.cpu_ns as f64 / passed.max(BUSY_WINDOW_NS_MIN) as f64).min(1.0);
         let until_ns = self.second_until().min(now);
         let from_ns = std::mem::replace(&mut self.second_from, until_ns);

@@ -202,7 +202,7 @@ fn run_agent(
     request["shift_ns"] = (-skew.offset_ns).into();
     link.send(&request)?;
     let (mut from, mut to) = link.halves();
-    // Apart, because an agent may be stopped at any time.
+    // A thread of its own, since a stop order may come while this thread waits for the agent.
     thread::spawn(move || while ordered.recv().is_ok_and(|order| to.send(&order).is_ok()) {});
     loop {
         let word = from.receive()?;

@@ -45,7 +45,7 @@ pub(crate) const PROCESSOR_MEAN: &str = "/target_use/cpu/mean";
 pub(crate) const PROCESSOR_MAX: &str = "/target_use/cpu/max";
 pub(crate) const CPU_OF_DELIVERY: &str = "/target_use/cpu_us_per_delivery";
 
-/// One tick in seconds: `USER_HZ` is 100, even if the kernel's own clock is faster.
+/// A clock tick in seconds: `USER_HZ` is 100, even if the kernel's own clock is faster.
 pub(crate) const CPU_TICK_S: f64 = 0.01;
 
 #[cfg(test)]

@@ -211,7 +211,7 @@ impl OptionPlan {
     /// Returns the options of each group, with `settings` for everything else.
     fn client_groups(&self, settings: &ProgramSettings) -> Vec<ClientGroup> {
         let mut settings = settings.clone();
-        // A listener's connections are not a group's.
+        // Bounds of a listener's connections do not apply to groups.
         settings.broker.connections_max = 0;
         settings.broker.connections_per_s = 0;
         let class = |group: &GroupOptions| ClientGroup {
@@ -230,7 +230,7 @@ impl OptionPlan {
         given.map_or_else(|| self.origin(key), |given| given.origin.clone())
     }
 
-    /// Returns the origin of a listener.
+    /// Returns the origin of a listener: of its `[[listener]]` table, or of `listen`.
     pub(crate) fn listener_origin(&self, at: usize) -> OptionOrigin {
         let by_list = self.settings(1).listeners.len() - self.listeners.len();
         match at.checked_sub(by_list).and_then(|at| self.listeners.get(at)) {
@@ -396,7 +396,7 @@ impl fmt::Display for OptionError {
 pub(crate) fn meant_option(key: &str) -> Option<&'static str> {
     let last = key.rsplit('.').next().unwrap_or(key);
     let by_key = config::nearest::nearest_word(key, table::rows().map(|row| row.key));
-    // Somebody who remembers the name but not its section.
+    // The name without its section may be given.
     let by_name = || table::rows().find(|row| row.name() == last).map(|row| row.key);
     by_key.or_else(by_name)
 }
