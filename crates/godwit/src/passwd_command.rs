@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
 }
 
 fn parse_arguments(arguments: &[OsString]) -> Result<Option<PasswdCommand>, Vec<String>> {
-    // An argument after FILE and USER is a password, even if it begins with a dash.
+    // What stands behind FILE and USER is a password, whatever it begins with.
     let (mut switches, mut rest) = (Vec::new(), Vec::new());
     for word in arguments {
         let is_flag = word.to_string_lossy().starts_with('-');

@@ -479,7 +479,7 @@ pub(super) fn mount(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<
     Ok(())
 }
 
-/// Whether a switch with the words `false` or `disabled` is off.
+/// Whether a switch is off, written as `false` or as `disabled`.
 fn is_disabled(entry: &ConfigEntry<'_>) -> bool {
     let ConfigTree::Text(text) = &entry.node.tree else { return false };
     ["false", "disabled"].contains(&&**text)
@@ -502,7 +502,8 @@ pub(super) fn own_client_id(
     Ok(())
 }
 
-/// Reads the addresses that a listener accepts; anything but `allow all` closes the listener.
+/// Reads the addresses that a listener accepts; a first rule other than `allow all` closes the
+/// listener.
 pub(super) fn access_rules(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let rules = entry.node.texts().ok_or("use a list like [\"allow all\"]")?;
     let first = rules.first().map(|rule| rule.trim());
@@ -544,7 +545,8 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// Reads a token secret or a public key from the configuration itself.
+/// Reads a token secret or a public key from the configuration itself, for a file of its own. A
+/// secret of less than 32 bytes is reported.
 pub(super) fn token_key(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?;
     let is_public = text.contains("-----BEGIN");

@@ -262,7 +262,7 @@ fn deny_topic(text: &str, all: &mut TopicCondition) {
         }
         _ => {}
     }
-    // In EMQX these prefixes mark a literal filter.
+    // In other versions or brokers these prefixes mark a literal filter.
     let exactly = text.strip_prefix("eq ").or(text.strip_prefix('@'));
     all.filters.extend(exactly.filter(|own| TopicPattern::parse(own).is_ok()).map(String::from));
     filters.insert(0, levels.join("/"));

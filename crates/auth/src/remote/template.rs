@@ -272,8 +272,7 @@ fn parse_named(
     }
 }
 
-/// Parses a letter placeholder at the percent sign. Returns the variable, or `None` for literal
-/// text, and the length.
+/// From the percent sign on.
 fn parse_letter(rest: &str, about: TemplateScope) -> Result<(Option<AuthVariable>, usize), String> {
     let bytes = rest.as_bytes();
     let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);

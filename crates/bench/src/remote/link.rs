@@ -104,8 +104,8 @@ impl LinkReceiver {
 }
 
 impl LinkSide {
-    /// Largest line from the peer. Any peer can reach an agent and is not authenticated yet, so the
-    /// bound of requests is small.
+    /// Largest line that this side accepts. Any peer can reach an agent, and a line is stored
+    /// before its proof is checked, so the bound of requests is small.
     fn line_bytes_max(self) -> u64 {
         match self {
             LinkSide::Agent => REQUEST_BYTES_MAX,

@@ -200,7 +200,7 @@ impl ClientOptions {
             }
             self.version = ProtocolVersion::V5;
         }
-        // As in MQTT 3.1.1, a session without -x never expires.
+        // As in MQTT 3.1.1, a session kept by -c never expires, unless -x sets an expiry.
         if self.version.is_v5() && !self.clean_start {
             self.session_expiry_s.get_or_insert(u32::MAX);
         }

@@ -298,7 +298,7 @@ fn qos(value: &OptionValue) -> Option<QoS> {
     }
 }
 
-/// Bound of the rule lists of the broker, above any realistic number.
+/// Largest number of `[[rule]]` tables, above any realistic number.
 const RULES_MAX: usize = 4096;
 
 impl OptionFileReader<'_> {

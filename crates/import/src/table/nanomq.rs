@@ -19,7 +19,8 @@ use super::{
     log_target, no_match, out_filter, out_prefix, out_qos, out_retain, out_suffix, out_topic,
 };
 
-/// Prepares the tree: a listener without a name gets one, so that one row matches both forms.
+/// Prepares the tree, so that one row matches all forms of a key: known keys in lower case, no
+/// disabled parts of `auth`, bridges as `bridges.mqtt.NAME`, and a name for each listener.
 pub(crate) fn arrange(mut root: ConfigNode, draft: &mut ConfigDraft) -> ConfigNode {
     lower_keys(&mut root);
     if let Some(auth) = root.field_mut("auth") {
