@@ -39,7 +39,8 @@ const OVERLOAD_WAIT: Duration = Duration::from_millis(500);
 const QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl AuthQueue {
-    /// Adds an entry and returns the evicted entries, which have waited longest.
+    /// Adds an entry and returns the evicted entries with open connections, which have waited
+    /// longest.
     pub(crate) fn push(&mut self, case: AuthAttempt, len_max: usize) -> Vec<AuthAttempt> {
         self.bytes += attempt_bytes(&case.request);
         self.arrived.cases.push_back(case);

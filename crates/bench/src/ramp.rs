@@ -256,7 +256,8 @@ impl RampStep {
         Some(format!("the host, not the load, was busy: {note}"))
     }
 
-    /// Percentage of the processors' time used by neither the broker nor the tester.
+    /// Percentage of the processors' time used by processes other than the broker and the tester,
+    /// or taken by a hypervisor.
     fn foreign_percent(&self) -> f64 {
         self.others.unwrap_or(0.0) + self.stolen.unwrap_or(0.0)
     }

@@ -1,6 +1,7 @@
 //! Deliveries of a stream to a consumer: in order, missing, late or duplicate, counted exactly.
 //!
-//! Invariant: every sequence number below `next` was received, or is part of a hole.
+//! Invariant: every sequence number below `next` was received, is part of a hole, or belonged to a
+//! hole that was forgotten above `HOLES_MAX`.
 
 use crate::limits::HOLES_MAX;
 use std::ops::Range;
