@@ -39,8 +39,8 @@ fn mem_total(meminfo: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns the files with memory limits of our control group and its ancestors, in both versions of
-/// control groups.
+/// Returns the files with memory limits of the process's control group and of all groups above, in
+/// both versions of control groups.
 fn group_limits(groups: &str) -> impl Iterator<Item = String> + '_ {
     groups.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':');

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenerSpec<'a> {
     pub(crate) url: &'a ListenUrl,
-    /// Whether clients of other hosts may connect.
+    /// Whether remote clients may connect; without it a name must resolve to loopback.
     pub(crate) open: bool,
     /// Permissions of a unix socket's file.
     pub(crate) mode: u32,
@@ -129,7 +129,7 @@ fn bind_tcp(address: SocketAddr, only_v6: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Binds a UDP socket. All clients share its receive buffer, so the buffer is as large as the
+/// Binds a UDP socket. All clients share the receive buffer, so the buffer is as large as the
 /// kernel allows.
 fn bind_udp(address: SocketAddr, only_v6: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
@@ -159,9 +159,10 @@ fn explain_bind_error(error: &io::Error, address: SocketAddr) -> String {
     }
 }
 
-/// Connections that wait for `accept`; the kernel reduces the number to its own limit.
+/// Connections that wait for `accept`; the kernel reduces the number to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
-/// Requested size; the kernel reduces it to its own limit (net.core.rmem_max and wmem_max).
+/// Requested size of both buffers; the kernel reduces the size to `net.core.rmem_max` and
+/// `wmem_max`.
 const DATAGRAM_BYTES: usize = 4 * 1024 * 1024;
 
 #[cfg(test)]

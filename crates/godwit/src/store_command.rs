@@ -170,7 +170,7 @@ fn describe_error(folder: &Path, why: impl Display) -> String {
     format!("{}: {why}", absolute_path(folder).display())
 }
 
-/// Progress of a transfer: a line on stderr per second, after the first second.
+/// Progress of a transfer: a line on stderr about once a second, and at the end.
 struct TransferProgress {
     pairs: u64,
     said: Instant,

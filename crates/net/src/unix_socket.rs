@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// Connections that wait for `accept`; the kernel reduces the number to its own limit.
+/// Connections that wait for `accept`; the kernel reduces the number to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 /// Error of a path at which another process listens.
 pub const IN_USE_PATH: &str =

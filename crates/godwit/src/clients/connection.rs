@@ -31,7 +31,7 @@ pub(super) struct EncodedPacket(Vec<u8>);
 
 enum ReaderEvent {
     Frame(EncodedPacket),
-    /// Lines of stdin; empty at its end.
+    /// Lines of stdin; an empty list is the end of stdin.
     Lines(Vec<Vec<u8>>),
     Lost(String),
 }
@@ -284,7 +284,7 @@ fn read_frames(mut stream: ClientStream, frames: &SyncSender<ReaderEvent>) {
     let _ = frames.send(ReaderEvent::Lost(why));
 }
 
-/// Sends lines as soon as they are complete, together with other lines of the same read.
+/// Sends each complete line at once, together with further lines of the same read.
 fn read_lines(asked: &Receiver<()>, lines: &SyncSender<ReaderEvent>) {
     let mut stdin = BufReader::with_capacity(CHUNK_BYTES, io::stdin());
     while asked.recv().is_ok() {

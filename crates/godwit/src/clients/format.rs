@@ -123,7 +123,7 @@ fn write_field(
     }
 }
 
-/// Writes a property of the message by its letter in [`FIELDS`]; nothing if absent.
+/// Writes a property of the message by a letter of [`FIELDS`]; an absent property is empty.
 fn write_properties(letter: char, message: &Publish<'_>, out: &mut impl Write) -> io::Result<()> {
     let mut space = "";
     for property in message.properties.iter() {

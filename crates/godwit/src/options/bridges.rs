@@ -44,7 +44,7 @@ impl OptionFileReader<'_> {
         self.plan.bridges.push(own);
     }
 
-    /// Checks a `[[bridge]]` across its options.
+    /// Checks options of a `[[bridge]]` that depend on each other, and the name.
     fn check_bridge(&self, own: &BridgeSettings) -> Option<String> {
         let has_tls = own.servers.iter().any(|url| ["tls", "wss", "quic"].contains(&&*url.scheme));
         let others = self.plan.bridges.iter().map(|other| &*other.settings.name);
@@ -71,7 +71,7 @@ impl OptionFileReader<'_> {
 }
 
 impl OptionPlan {
-    /// Returns every `[[bridge]]` with the limits of its session.
+    /// Returns every `[[bridge]]` with session limits: `limits` over the options for all.
     pub(super) fn bridge_settings(&self, settings: &ProgramSettings) -> Vec<BridgeSettings> {
         let bridge = |given: &BridgeOptions| {
             let mut own = override_settings(settings, &given.limits).broker;
@@ -86,7 +86,7 @@ impl OptionPlan {
         self.bridges.iter().map(bridge).collect()
     }
 
-    /// Whether the bridges of two plans differ, so that a reload has to replace them.
+    /// Whether the bridges of two plans differ, so that a reload must replace all.
     pub(super) fn bridges_differ(&self, next: &OptionPlan) -> bool {
         let own =
             |plan: &OptionPlan| plan.bridges.iter().map(LinkOptions::values).collect::<Vec<_>>();

@@ -122,8 +122,8 @@ fn check_psk(listener: &ListenerSettings) -> Option<String> {
     Some(why.to_string())
 }
 
-/// Returns the error for a listener open to other hosts; also used when a host name resolves to
-/// other addresses than loopback.
+/// Returns the error for a listener that is open to the network without authentication. Also used
+/// when a host name resolves to an address beyond loopback.
 pub(crate) fn describe_open_listener(url: &str) -> String {
     format!(
         "{url} can be reached from other hosts, and authentication is missing: listen on \

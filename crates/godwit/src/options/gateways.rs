@@ -45,7 +45,7 @@ impl OptionFileReader<'_> {
 }
 
 impl OptionPlan {
-    /// Returns every `[[gateway]]` with the limits of its session.
+    /// Returns every `[[gateway]]` with session limits: `limits` over the options for all.
     pub(super) fn gateway_settings(&self, settings: &ProgramSettings) -> Vec<GatewaySettings> {
         let gateway = |given: &GatewayOptions| {
             let own = override_settings(settings, &given.limits).broker;
@@ -57,7 +57,7 @@ impl OptionPlan {
         self.gateways.iter().map(gateway).collect()
     }
 
-    /// Whether the gateways of two plans differ, so that a reload has to replace them.
+    /// Whether the gateways of two plans differ, so that a reload must replace all.
     pub(super) fn gateways_differ(&self, next: &OptionPlan) -> bool {
         let own =
             |plan: &OptionPlan| plan.gateways.iter().map(LinkOptions::values).collect::<Vec<_>>();

@@ -17,10 +17,10 @@ pub(crate) struct LinkOptions<S> {
     pub(super) limits: BTreeMap<&'static str, RawOption>,
 }
 
-/// Option rows of a link, and the scope of the broker's options that it may override.
+/// Option rows of a link, and the scope of the broker's options that a link may override.
 pub(super) struct LinkTables<S: 'static> {
     pub(super) rows: &'static [OptionRow<S>],
-    /// Scope of the broker's options that a link may set for its own session, if any.
+    /// Scope of the broker's options for the link's own session, if any.
     pub(super) scope: Option<OptionScope>,
 }
 
@@ -49,7 +49,7 @@ fn rule_form(table: &str, given: &Spanned<DeValue<'_>>) -> String {
 }
 
 impl OptionFileReader<'_> {
-    /// Calls `read` for each table of `[[kind]]`, with its position.
+    /// Calls `read` for each table of `[[kind]]`, with the table's position in the file.
     pub(super) fn read_links(
         &mut self,
         kind: &str,
@@ -91,7 +91,7 @@ impl OptionFileReader<'_> {
         }
     }
 
-    /// Reads each rule of `[[table]]`, with its position.
+    /// Reads each rule of `[[table]]`, with the rule's position in the file.
     pub(super) fn read_link_rules<R: Default>(
         &mut self,
         table: &str,
@@ -164,7 +164,7 @@ impl OptionPlan {
     }
 }
 
-/// Checks the name of a link against the names of its kind.
+/// Checks that the name of a link is valid, and unique among links of the same kind.
 pub(super) fn check_name<'a>(
     kind: &str,
     name: &str,

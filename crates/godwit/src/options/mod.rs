@@ -67,7 +67,7 @@ pub(crate) struct OptionPlan {
     sinks: Vec<sinks::SinkOptions>,
 }
 
-/// A `[[listener]]`: its URL, and the options that it overrides.
+/// A `[[listener]]`: the URL, and the options in `given`, which override the options for all.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerOptions {
     pub(crate) url: String,
@@ -75,7 +75,7 @@ pub(crate) struct ListenerOptions {
     given: BTreeMap<&'static str, RawOption>,
 }
 
-/// A `[[group]]`: its name, and the limits that it overrides.
+/// A `[[group]]`: the name, and the limits in `given`, which override the options for all.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupOptions {
     pub(crate) name: String,
@@ -222,7 +222,7 @@ impl OptionPlan {
         self.groups.iter().map(class).collect()
     }
 
-    /// Returns the origin of a listener's option: of `[[listener]]`, or of the option for all.
+    /// Returns the origin of an option at a listener: of `[[listener]]`, or of the option for all.
     pub(crate) fn origin_at(&self, at: usize, key: &str) -> OptionOrigin {
         let by_list = self.settings(1).listeners.len() - self.listeners.len();
         let own = at.checked_sub(by_list).and_then(|at| self.listeners.get(at));
@@ -267,7 +267,7 @@ impl OptionPlan {
         tables
     }
 
-    /// Returns the rows whose value differs from the default, each with its [`RawOption`].
+    /// Returns the rows whose value differs from the default, with the [`RawOption`].
     pub(crate) fn changed(&self) -> impl Iterator<Item = (&'static ProgramOption, &RawOption)> {
         table::rows().filter_map(|row| {
             let given = self.given.get(row.key)?;

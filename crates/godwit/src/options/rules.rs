@@ -36,7 +36,7 @@ struct RuleMessageOptions {
     user_properties: Vec<(String, String)>,
 }
 
-/// A [`Rule`] with its origin in the file.
+/// A [`Rule`] with the origin in the file.
 #[derive(Clone, Debug)]
 pub(crate) struct RuleDefinition {
     pub(crate) origin: OptionOrigin,

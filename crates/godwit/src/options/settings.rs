@@ -30,15 +30,15 @@ pub(crate) struct ProgramSettings {
     pub(crate) gateways: Vec<GatewaySettings>,
     pub(crate) broker: BrokerOptions,
     pub(crate) data: String,
-    /// Transport of every listener without its own options, see [`ListenerSettings::transport`].
+    /// Transport of listeners without own options, see [`ListenerSettings::transport`].
     pub(crate) transport: ListenerTransportSettings,
     pub(crate) io_uring: bool,
     pub(crate) listen: Vec<ListenUrl>,
-    /// Every listener with its settings, the listeners of `listen` first.
+    /// Settings of every listener, the listeners of `listen` first.
     pub(crate) listeners: Vec<ListenerSettings>,
     pub(crate) log: LogSettings,
     pub(crate) security: SecuritySettings,
-    /// 0 is one shard per core.
+    /// Number of shards; 0 is the number of cores.
     pub(crate) shards: usize,
     #[cfg(feature = "sink")]
     pub(crate) sinks: Vec<SinkSettings>,
@@ -156,7 +156,7 @@ impl ProgramSettings {
         authenticates && (of_groups || of_tokens || of_users)
     }
 
-    /// Returns the trace filter, created on first use by any of its rows.
+    /// Returns the trace filter, created on first use by a `trace.*` row.
     pub(super) fn trace(&mut self) -> &mut TraceFilter {
         self.broker.event_options.trace.get_or_insert_default()
     }

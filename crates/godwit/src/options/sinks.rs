@@ -26,7 +26,7 @@ impl OptionFileReader<'_> {
         }
     }
 
-    /// Checks a `[[sink]]` across its options.
+    /// Checks options of a `[[sink]]` that depend on each other, and the name.
     fn check_sink(&self, own: &mut SinkSettings) -> Option<String> {
         let others = self.plan.sinks.iter().map(|other| &*other.settings.name);
         if let Some(why) = check_name("sink", &own.name, others) {
@@ -39,7 +39,7 @@ impl OptionFileReader<'_> {
 }
 
 impl OptionPlan {
-    /// Returns every `[[sink]]` with the limits of its session.
+    /// Returns every `[[sink]]` with session limits: `limits` over the options for all.
     pub(super) fn sink_settings(&self, settings: &ProgramSettings) -> Vec<SinkSettings> {
         let sink = |given: &SinkOptions| {
             let own =
@@ -53,7 +53,7 @@ impl OptionPlan {
         self.sinks.iter().map(sink).collect()
     }
 
-    /// Whether the sinks of two plans differ, so that a reload has to replace them.
+    /// Whether the sinks of two plans differ, so that a reload must replace all.
     pub(super) fn sinks_differ(&self, next: &OptionPlan) -> bool {
         let own =
             |plan: &OptionPlan| plan.sinks.iter().map(LinkOptions::values).collect::<Vec<_>>();
