@@ -1,9 +1,9 @@
 //! The parser of the transcript language: a text becomes lines, each an action or an expectation.
 //!
 //! ```text
-//!   # options: inflight_max=2 queue_policy=drop_newest
-//!   # listener: 1 queue_messages_max=5    options of listener 1; the first listener is 0
-//!   # group: slow messages_per_s=2    options of a client group, at any listener
+//!   # options: session.inflight_max=2 queue.policy=drop_newest
+//!   # listener: 1 queue.messages_max=5    options of listener 1; the first listener is 0
+//!   # group: slow limits.messages_per_s=2    options of a client group, at any listener
 //!   # shards: 2              run with this number of shards; by default with one, two and three
 //!   # connack: whole         print the properties of CONNACK with default values, too
 //!   # disk: on               run only with a store, which outlives `! power`; `off`: without

@@ -22,6 +22,7 @@ const CRATE_RULES: &[CrateRule] = &[
     CrateRule { name: "config", may: &["mqtt"], never: IMPURE },
     CrateRule { name: "mqtt", may: &[], never: IMPURE },
     CrateRule { name: "broker", may: &["mqtt", "rules"], never: IMPURE },
+    CrateRule { name: "broker_options", may: &["broker", "config", "mqtt"], never: IMPURE },
     CrateRule { name: "rules", may: &["mqtt"], never: IMPURE },
     CrateRule { name: "zmtp_sp", may: &[], never: IMPURE },
     CrateRule { name: "transport", may: &[], never: RUNTIMES },
@@ -31,7 +32,11 @@ const CRATE_RULES: &[CrateRule] = &[
         may: &["broker", "config", "mqtt", "rules", "store", "transport"],
         never: RUNTIMES,
     },
-    CrateRule { name: "sim", may: &["broker", "mqtt", "rules", "store"], never: RUNTIMES },
+    CrateRule {
+        name: "sim",
+        may: &["broker", "broker_options", "config", "mqtt", "rules", "store"],
+        never: RUNTIMES,
+    },
     CrateRule {
         name: "connectors",
         may: &["broker", "config", "engine", "mqtt", "net", "rules", "transport", "zmtp_sp"],
@@ -49,6 +54,7 @@ const CRATE_RULES: &[CrateRule] = &[
         may: &[
             "auth",
             "broker",
+            "broker_options",
             "config",
             "connectors",
             "engine",

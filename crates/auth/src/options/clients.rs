@@ -323,60 +323,18 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
     /// Options of who may not come in.
-    pub const BANS: &'static [OptionRow<S>] = &[
-        OptionRow {
-            key: "bans.file",
-            kind: PATH,
-            default: "",
-            live: true,
-            also_for: &[],
-            short: "file of clients, users and addresses that may not come in",
-            long: "Tables `[[ban]]` with `client_id`, `user` or `address`, and, if wanted, `until` \
+    pub const BANS: &'static [OptionRow<S>] = &[OptionRow {
+        key: "bans.file",
+        kind: PATH,
+        default: "",
+        live: true,
+        also_for: &[],
+        short: "file of clients, users and addresses that may not come in",
+        long: "Tables `[[ban]]` with `client_id`, `user` or `address`, and, if wanted, `until` \
                    and `reason`. A banned address is turned away as it is accepted, anything else \
                    at CONNECT with 0x8A. SIGHUP reads the file again and ends the connections of \
                    whoever is banned now, with 0x98. docs/security.md explains it.",
-            source: "MQTT 5.0, 3.2.2.2",
-            set: |settings, value| settings.security().bans_file = value.text().into(),
-        },
-        OptionRow {
-            key: "flapping.ban_s",
-            kind: count(1, 31_536_000, "seconds"),
-            default: "300",
-            live: true,
-            also_for: &[],
-            short: "how long a client is kept out that comes and goes too often",
-            long: "",
-            source: "",
-            set: |settings, value| settings.broker().flapping_ban_s = value.u32(),
-        },
-        OptionRow {
-            key: "flapping.count_max",
-            kind: OptionKind::Number {
-                min: 0,
-                max: 1_000_000,
-                unit: NumberUnit::Named("times"),
-                word: Some(("off", 0)),
-            },
-            default: "off",
-            live: true,
-            also_for: &[],
-            short: "how often a client may go within the window before it is kept out",
-            long: "Counted by client id, however its connections end. It is refused with 0x8A for \
-                   `flapping.ban_s`. Whoever can connect with another's client id can have it kept \
-                   out: bind ids to users where users are not to be trusted.",
-            source: "MQTT 5.0, 3.2.2.2",
-            set: |settings, value| settings.broker().flapping_count_max = value.u32(),
-        },
-        OptionRow {
-            key: "flapping.window_s",
-            kind: count(1, 86_400, "seconds"),
-            default: "60",
-            live: true,
-            also_for: &[],
-            short: "the window in which `flapping.count_max` counts",
-            long: "",
-            source: "",
-            set: |settings, value| settings.broker().flapping_window_s = value.u32(),
-        },
-    ];
+        source: "MQTT 5.0, 3.2.2.2",
+        set: |settings, value| settings.security().bans_file = value.text().into(),
+    }];
 }

@@ -1,26 +1,17 @@
-//! Rows of the options of the broker, its store and the transports of its listeners.
+//! Rows of the options of the store and of the layers below MQTT of a listener's connections.
 
-mod connections;
-mod limits;
 mod listeners;
-mod messages;
-mod sessions;
 mod store;
 
 use crate::proxy::ProxyVersions;
 use crate::quic::QuicOptions;
 use crate::tls::TlsFiles;
 use ::store::StoreOptions;
-use broker::options::BrokerOptions;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 
-pub use self::store::{DURABILITIES, durability};
-
 /// Settings of a program, as the setters of the rows in [`EngineOptionTables`] reach their fields.
 pub trait EngineOptionTarget {
-    fn broker(&mut self) -> &mut BrokerOptions;
-
     fn store(&mut self) -> &mut StoreOptions;
 
     fn transport(&mut self) -> &mut ListenerTransportSettings;

@@ -1,9 +1,8 @@
 //! Options of the store: its use of disk and memory, and the durability of topics.
 
 use super::{EngineOptionTables, EngineOptionTarget};
-use broker::options::Durability;
 use config::row::{KIB, MIB, OptionRow, TIB, bytes, count};
-use config::value::{NumberUnit, OptionKind, one_of};
+use config::value::{NumberUnit, OptionKind};
 
 impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
     /// Rows of the options of the store, such as `store.bytes_max`.
@@ -66,39 +65,5 @@ impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
             source: "",
             set: |settings, value| settings.store().repair = value.bool(),
         },
-        OptionRow {
-            key: "store.topics",
-            kind: OptionKind::Map { of: "FILTER", value: "DURABILITY", check: check_durability },
-            default: "",
-            live: true,
-            also_for: &[],
-            short: "durability of single topics, by topic filter; the first that matches counts",
-            long: "Topics that no filter matches go by `durability`. With `durability = \
-                   \"memory\"` nothing is stored, and this has no effect.",
-            source: "",
-            set: |settings, value| {
-                let pair = |(filter, name): &(String, String)| (filter.clone(), durability(name));
-                settings.broker().durabilities = value.map().iter().map(pair).collect();
-            },
-        },
     ];
-}
-
-pub const DURABILITIES: &[&str] = &["lazy", "memory", "sync"];
-
-/// Returns the durability of a name in [`DURABILITIES`]; an unknown name counts as `sync`.
-pub fn durability(name: &str) -> Durability {
-    match name {
-        "lazy" => Durability::Lazy,
-        "memory" => Durability::Memory,
-        _ => Durability::Sync,
-    }
-}
-
-fn check_durability(filter: &str, durability: &str) -> Result<(), String> {
-    if mqtt::topic::check_filter(filter).is_err() {
-        return Err(format!("{filter:?} is not a topic filter, use one like \"a/+/c\" or \"a/#\""));
-    }
-    let known = DURABILITIES.contains(&durability);
-    if known { Ok(()) } else { Err(format!("no such durability, use {}", one_of(DURABILITIES))) }
 }

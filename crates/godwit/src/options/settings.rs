@@ -184,11 +184,13 @@ impl auth::options::AuthOptionTarget for ProgramSettings {
     }
 }
 
-impl engine::options::EngineOptionTarget for ProgramSettings {
+impl broker_options::BrokerOptionTarget for ProgramSettings {
     fn broker(&mut self) -> &mut BrokerOptions {
         &mut self.broker
     }
+}
 
+impl engine::options::EngineOptionTarget for ProgramSettings {
     fn store(&mut self) -> &mut store::StoreOptions {
         &mut self.store
     }

@@ -128,63 +128,6 @@ fn is_allowed(script: &ParsedTranscript) -> bool {
 
 fn arguments(script: &ParsedTranscript, shards: usize) -> Vec<String> {
     let mut arguments = vec![format!("--shards={shards}"), "--set=sys.interval_s=0".into()];
-    for (name, value) in &script.settings {
-        let (_, key) = KEYS.iter().find(|(known, _)| known == name).expect("a row of the table");
-        arguments.push(format!("--set={key}={value}"));
-    }
+    arguments.extend(script.settings.iter().map(|(key, value)| format!("--set={key}={value}")));
     arguments
 }
-
-/// Names of the broker's options in transcripts, and the program's keys for them.
-const KEYS: &[(&str, &str)] = &[
-    ("address_connections_max", "limits.address_connections_max"),
-    ("address_connections_per_s", "limits.address_connections_per_s"),
-    ("bytes_out_per_s", "limits.bytes_out_per_s"),
-    ("bytes_per_s", "limits.bytes_per_s"),
-    ("check_payload_format", "message.check_payload_format"),
-    ("client_id_bytes_max", "connect.client_id_bytes_max"),
-    ("connect_timeout_ms", "connect.timeout_ms"),
-    ("connections_max", "limits.connections_max"),
-    ("connections_per_s", "limits.connections_per_s"),
-    ("delayed_bytes_max", "delayed.bytes_max"),
-    ("delayed_client_percent_max", "delayed.client_percent_max"),
-    ("delayed_messages_max", "delayed.messages_max"),
-    ("exclusive_available", "subscription.exclusive_available"),
-    ("flapping_ban_s", "flapping.ban_s"),
-    ("flapping_count_max", "flapping.count_max"),
-    ("flapping_window_s", "flapping.window_s"),
-    ("inflight_max", "session.inflight_max"),
-    ("keep_alive_s_max", "connect.keep_alive_s_max"),
-    ("memory_bytes_max", "memory.bytes_max"),
-    ("message_expiry_s_max", "message.expiry_s_max"),
-    ("messages_out_per_s", "limits.messages_out_per_s"),
-    ("messages_per_s", "limits.messages_per_s"),
-    ("namespace", "namespace"),
-    ("packet_bytes_max", "connection.packet_bytes_max"),
-    ("qos_max", "message.qos_max"),
-    ("queue_age_s_max", "queue.age_s_max"),
-    ("queue_bytes_max", "queue.bytes_max"),
-    ("queue_messages_max", "queue.messages_max"),
-    ("queue_policy", "queue.policy"),
-    ("queue_qos0", "queue.qos0"),
-    ("receive_maximum", "connection.receive_maximum"),
-    ("response_information", "connect.response_information"),
-    ("retain_available", "retain.available"),
-    ("retained_bytes_max", "retain.bytes_max"),
-    ("retained_messages_max", "retain.messages_max"),
-    ("session_expiry_s_default", "session.expiry_s_default"),
-    ("session_expiry_s_max", "session.expiry_s_max"),
-    ("shared_available", "shared.available"),
-    ("shared_strategies", "shared.strategies"),
-    ("shared_strategy", "shared.strategy"),
-    ("subscription_ids_available", "subscription.ids_available"),
-    ("subscriptions_max", "session.subscriptions_max"),
-    ("sys_interval_s", "sys.interval_s"),
-    ("topic_alias_max", "connection.topic_alias_max"),
-    ("topic_alias_out_max", "connection.topic_alias_out_max"),
-    ("topic_bytes_max", "topic.bytes_max"),
-    ("topic_levels_max", "topic.levels_max"),
-    ("verdict_timeout_ms", "auth.timeout_ms"),
-    ("wildcard_available", "subscription.wildcard_available"),
-    ("write_bytes_max", "connection.write_bytes_max"),
-];

@@ -8,7 +8,7 @@ use sim::transcript::{WorldSetup, run};
 fn hash_client_tells_publishers_of_other_shards_apart() {
     let mut text = String::from(
         r#"
-        # options: shared_strategy=hash_client
+        # options: shared.strategy=hash_client
         a> CONNECT id=a
         a> SUBSCRIBE 1 "$share/g/t" qos=0
         b> CONNECT id=b

@@ -5,7 +5,7 @@ crate::transcripts! {
     // [MQTT-3.2.2-7] [3.1.1:MQTT-3.2.2-5]
     fn a_listener_takes_so_many_connections() {
         r##"
-        # options: connections_max=2
+        # options: limits.connections_max=2
         a> CONNECT id=a
         a< CONNACK present=0
         b> CONNECT id=b
@@ -28,7 +28,7 @@ crate::transcripts! {
 
     fn an_address_has_so_many_connections() {
         r##"
-        # options: address_connections_max=1
+        # options: limits.address_connections_max=1
         # sim only
         a! from 192.0.2.1
         a> CONNECT id=a
@@ -49,7 +49,7 @@ crate::transcripts! {
 
     fn a_network_of_ipv6_is_one_address() {
         r##"
-        # options: address_connections_max=1
+        # options: limits.address_connections_max=1
         a! from 2001:db8::1
         a> CONNECT id=a
         a< CONNACK present=0
@@ -66,7 +66,7 @@ crate::transcripts! {
 
     fn an_address_connects_so_fast() {
         r##"
-        # options: address_connections_per_s=2
+        # options: limits.address_connections_per_s=2
         a! from 192.0.2.1
         a> CONNECT id=a
         a< CONNACK present=0
@@ -91,7 +91,7 @@ crate::transcripts! {
 
     fn above_a_listeners_rate_connections_wait_and_nobody_is_refused() {
         r##"
-        # options: connections_per_s=2
+        # options: limits.connections_per_s=2
         # sim only
         a> CONNECT id=a
         a< CONNACK present=0
@@ -115,7 +115,7 @@ crate::transcripts! {
     fn who_is_one_too_many_is_not_judged() {
         r##"
         # user: ann password=x
-        # options: connections_max=1
+        # options: limits.connections_max=1
         a> CONNECT id=a user_name=ann password=x
         a< CONNACK present=0
         ! judge waits

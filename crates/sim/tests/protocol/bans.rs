@@ -46,7 +46,7 @@ crate::transcripts! {
     fn a_banned_address_is_turned_away_before_it_says_anything() {
         r##"
         # bans: address=10.0.0.0/8; address=2001:db8::1
-        # options: sys_interval_s=1
+        # options: sys.interval_s=1
         # shards: 1
         a! from 10.1.2.3
         a> CONNECT id=a
@@ -115,7 +115,7 @@ crate::transcripts! {
 
     fn who_comes_and_goes_too_often_is_kept_out_for_a_while() {
         r##"
-        # options: flapping_count_max=3 flapping_window_s=10 flapping_ban_s=20
+        # options: flapping.count_max=3 flapping.window_s=10 flapping.ban_s=20
         a> CONNECT id=a
         a< CONNACK present=0
         a! cut
@@ -148,7 +148,7 @@ crate::transcripts! {
 
     fn who_comes_and_goes_slowly_does_not_flap() {
         r##"
-        # options: flapping_count_max=3 flapping_window_s=10 flapping_ban_s=20
+        # options: flapping.count_max=3 flapping.window_s=10 flapping.ban_s=20
         a> CONNECT id=a
         a< CONNACK present=0
         a! cut

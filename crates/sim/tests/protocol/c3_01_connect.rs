@@ -81,7 +81,7 @@ crate::transcripts! {
     // [3.1.1:MQTT-3.1.3-9]
     fn a_client_id_above_the_limit_is_refused() {
         r##"
-        # options: client_id_bytes_max=8
+        # options: connect.client_id_bytes_max=8
         a> CONNECT id=12345678
         a< CONNACK present=0
         b> CONNECT id=123456789 &
@@ -394,7 +394,7 @@ crate::transcripts! {
 
     fn a_silent_connection_is_closed_after_the_greeting_time() {
         r##"
-        # options: connect_timeout_ms=2000
+        # options: connect.timeout_ms=2000
         a> HEX 10
         + 1900ms
         + 200ms
@@ -451,7 +451,7 @@ crate::transcripts! {
     // [MQTT-3.1.2-21] [MQTT-3.2.2-21] [MQTT-3.2.2-22]
     fn the_server_may_shorten_the_keep_alive() {
         r##"
-        # options: keep_alive_s_max=10
+        # options: connect.keep_alive_s_max=10
         a> CONNECT id=a keep_alive=100
         a< CONNACK present=0 server_keep_alive=10
         b> CONNECT id=b
@@ -481,8 +481,8 @@ crate::transcripts! {
     // [MQTT-3.2.2-9]
     fn what_the_server_cannot_do_is_announced() {
         r##"
-        # options: qos_max=1 retain_available=false wildcard_available=false
-        # options: subscription_ids_available=false shared_available=false
+        # options: message.qos_max=1 retain.available=false subscription.wildcard_available=false
+        # options: subscription.ids_available=false shared.available=false
         a> CONNECT id=a
         a< CONNACK present=0 maximum_qos=1 retain_available=0 wildcard_available=0 \
             subscription_id_available=0 shared_available=0
@@ -491,7 +491,7 @@ crate::transcripts! {
 
     fn the_server_s_limits_are_announced() {
         r##"
-        # options: receive_maximum=7 packet_bytes_max=100 topic_alias_max=3
+        # options: connection.receive_maximum=7 connection.packet_bytes_max=100 connection.topic_alias_max=3
         a> CONNECT id=a
         a< CONNACK present=0 receive_maximum=7 maximum_packet_size=100 topic_alias_maximum=3
         "##
@@ -501,7 +501,7 @@ crate::transcripts! {
     fn no_aliases_are_announced_where_there_are_none() {
         r##"
         # connack: whole
-        # options: topic_alias_max=0
+        # options: connection.topic_alias_max=0
         a> CONNECT id=a
         a< CONNACK present=0 receive_maximum=16384 maximum_packet_size=2097152
         a> PUBLISH "t" qos=0 "x" alias=1
@@ -514,7 +514,7 @@ crate::transcripts! {
     // [MQTT-3.2.2-12] [MQTT-3.2.2-13] [MQTT-3.2.2-6] [MQTT-3.1.4-2]
     fn a_will_beyond_the_server_s_ability_is_refused() {
         r##"
-        # options: qos_max=1 retain_available=false
+        # options: message.qos_max=1 retain.available=false
         a> CONNECT id=a will="w" will_qos=2
         a< CONNACK present=0 QoSNotSupported \
             reason_string="the QoS is above the server's maximum"
@@ -537,7 +537,7 @@ crate::transcripts! {
     // [MQTT-3.1.2-28]
     fn response_information_comes_only_when_asked_for() {
         r##"
-        # options: response_information=reply/
+        # options: connect.response_information=reply/
         a> CONNECT id=a
         a< CONNACK present=0
         b> CONNECT id=b request_response=0
@@ -586,7 +586,7 @@ crate::transcripts! {
     // [MQTT-3.2.2-15]
     fn a_packet_above_the_server_s_maximum_closes() {
         r##"
-        # options: packet_bytes_max=60
+        # options: connection.packet_bytes_max=60
         a> CONNECT id=a
         a< CONNACK present=0 maximum_packet_size=60
         a> PUBLISH "t" qos=0 "x"*54

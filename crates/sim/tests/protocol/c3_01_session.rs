@@ -44,7 +44,7 @@ crate::transcripts! {
     // [MQTT-4.1.0-1] [3.1.1:MQTT-4.1.0-2]
     fn a_session_does_not_expire_while_its_client_is_there() {
         r##"
-        # options: session_expiry_s_default=10
+        # options: session.expiry_s_default=10
         a> CONNECT id=a expiry=10
         a< CONNACK present=0
         b> CONNECT id=b v=311 clean=0
@@ -170,7 +170,7 @@ crate::transcripts! {
 
     fn a_3_x_session_expires_by_option() {
         r##"
-        # options: session_expiry_s_default=30
+        # options: session.expiry_s_default=30
         a> CONNECT id=a v=311 clean=0
         a< CONNACK present=0
         a! cut
@@ -186,7 +186,7 @@ crate::transcripts! {
 
     fn the_server_may_shorten_the_session_expiry() {
         r##"
-        # options: session_expiry_s_max=20
+        # options: session.expiry_s_max=20
         a> CONNECT id=a expiry=60
         a< CONNACK present=0 expiry=20
         b> CONNECT id=b expiry=10
@@ -456,7 +456,7 @@ crate::transcripts! {
 
     fn what_connect_asked_for_decides_whether_disconnect_raises_the_expiry() {
         r##"
-        # options: session_expiry_s_max=0
+        # options: session.expiry_s_max=0
         a> CONNECT id=a expiry=60
         a< CONNACK present=0 expiry=0
         a> DISCONNECT expiry=10

@@ -126,7 +126,7 @@ crate::transcripts! {
 
     fn the_server_may_shorten_a_message_s_life() {
         r##"
-        # options: message_expiry_s_max=50
+        # options: message.expiry_s_max=50
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=0
@@ -142,7 +142,7 @@ crate::transcripts! {
 
     fn a_payload_that_is_not_the_text_it_says_is_refused() {
         r##"
-        # options: check_payload_format=true
+        # options: message.check_payload_format=true
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=0
@@ -268,7 +268,7 @@ crate::transcripts! {
     // [MQTT-3.3.2-9] [MQTT-3.2.2-17]
     fn an_alias_above_the_maximum_closes() {
         r##"
-        # options: topic_alias_max=2
+        # options: connection.topic_alias_max=2
         a> CONNECT id=a
         a< CONNACK present=0 topic_alias_maximum=2
         a> PUBLISH "t" qos=0 "x" alias=2

@@ -360,7 +360,7 @@ crate::transcripts! {
 
     fn a_topic_above_the_limits_is_refused() {
         r##"
-        # options: topic_bytes_max=10 topic_levels_max=3
+        # options: topic.bytes_max=10 topic.levels_max=3
         a> CONNECT id=a
         a< CONNACK present=0
         a> PUBLISH 1 "0123456789" qos=1 "x"
@@ -387,7 +387,7 @@ crate::transcripts! {
     // [MQTT-3.2.2-11] [MQTT-3.2.2-14]
     fn what_connack_said_that_we_cannot_do_is_a_violation() {
         r##"
-        # options: qos_max=1 retain_available=false
+        # options: message.qos_max=1 retain.available=false
         a> CONNECT id=a
         a< CONNACK present=0 maximum_qos=1 retain_available=0
         a> PUBLISH 1 "t" qos=2 "x"
@@ -408,7 +408,7 @@ crate::transcripts! {
     // [MQTT-3.2.2-10]
     fn with_maximum_qos_subscriptions_are_granted_what_there_is() {
         r##"
-        # options: qos_max=1
+        # options: message.qos_max=1
         a> CONNECT id=a
         a< CONNACK present=0 maximum_qos=1
         a> SUBSCRIBE 1 "t" qos=2
@@ -421,7 +421,7 @@ crate::transcripts! {
 
     fn memory_that_is_crowded_makes_queues_full_and_lets_readers_go_on() {
         r##"
-        # options: memory_bytes_max=60000 queue_bytes_max=1000000
+        # options: memory.bytes_max=60000 queue.bytes_max=1000000
         # shards: 1
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
@@ -460,7 +460,7 @@ crate::transcripts! {
     // [3.1.1:MQTT-4.8.0-2]
     fn memory_that_is_full_refuses_what_would_be_kept() {
         r##"
-        # options: memory_bytes_max=60000
+        # options: memory.bytes_max=60000
         # shards: 1
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
@@ -510,7 +510,7 @@ crate::transcripts! {
 
     fn an_alias_that_a_full_memory_cannot_keep_ends_the_connection() {
         r##"
-        # options: memory_bytes_max=60000
+        # options: memory.bytes_max=60000
         # shards: 1
         p> CONNECT id=p
         p< CONNACK present=0

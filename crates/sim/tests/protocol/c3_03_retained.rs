@@ -383,7 +383,7 @@ crate::transcripts! {
 
     fn a_store_that_is_full_takes_no_new_topics() {
         r##"
-        # options: retained_messages_max=2
+        # options: retain.messages_max=2
         p> CONNECT id=p
         p< CONNACK present=0
         p> PUBLISH 1 "1" qos=1 retain "x"

@@ -257,7 +257,7 @@ crate::transcripts! {
     // [3.1.1:MQTT-3.8.3-2] [3.1.1:MQTT-3.9.3-2]
     fn what_is_not_available_is_refused_by_its_code() {
         r##"
-        # options: wildcard_available=false shared_available=false \
+        # options: subscription.wildcard_available=false shared.available=false \
             subscription_ids_available=false
         a> CONNECT id=a
         a< CONNACK present=0 wildcard_available=0 subscription_id_available=0 \
@@ -275,7 +275,7 @@ crate::transcripts! {
 
     fn filters_above_the_limits_are_refused() {
         r##"
-        # options: topic_levels_max=3 topic_bytes_max=10
+        # options: topic.levels_max=3 topic.bytes_max=10
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "a/b/c" qos=0 "a/b/c/d" qos=0 "0123456789" qos=0 "0123456789a" qos=0
@@ -292,7 +292,7 @@ crate::transcripts! {
 
     fn a_session_has_only_so_many_subscriptions() {
         r##"
-        # options: subscriptions_max=2
+        # options: session.subscriptions_max=2
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "1" qos=0 "$share/g/2" qos=0 "3" qos=0
@@ -449,7 +449,7 @@ crate::transcripts! {
     // [MQTT-3.9.2-1] [MQTT-3.1.2-29]
     fn a_suback_says_why_where_the_client_takes_it() {
         r##"
-        # options: topic_levels_max=3 subscriptions_max=2
+        # options: topic.levels_max=3 session.subscriptions_max=2
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "a" qos=0 "a/b/c/d" qos=0 "b" qos=0 "c" qos=0

@@ -3,7 +3,7 @@
 crate::transcripts! {
     fn the_oldest_goes_when_the_queue_is_full() {
         r##"
-        # options: queue_messages_max=2
+        # options: queue.messages_max=2
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
@@ -26,7 +26,7 @@ crate::transcripts! {
 
     fn the_newest_goes_by_option() {
         r##"
-        # options: queue_messages_max=2 queue_policy=drop_newest
+        # options: queue.messages_max=2 queue.policy=drop_newest
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
@@ -49,7 +49,7 @@ crate::transcripts! {
 
     fn the_slow_client_goes_by_option() {
         r##"
-        # options: queue_messages_max=1 queue_policy=disconnect
+        # options: queue.messages_max=1 queue.policy=disconnect
         a> CONNECT id=a expiry=60 receive_maximum=1
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
@@ -77,7 +77,7 @@ crate::transcripts! {
 
     fn a_client_that_overruns_itself_and_leaves_at_once_harms_nobody() {
         r##"
-        # options: queue_messages_max=1 queue_policy=disconnect
+        # options: queue.messages_max=1 queue.policy=disconnect
         a> CONNECT id=a receive_maximum=1
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
@@ -100,7 +100,7 @@ crate::transcripts! {
 
     fn a_message_that_one_drops_reaches_the_next() {
         r##"
-        # options: queue_messages_max=1 queue_policy=drop_newest
+        # options: queue.messages_max=1 queue.policy=drop_newest
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
@@ -160,7 +160,7 @@ crate::transcripts! {
 
     fn bytes_bound_a_queue_too() {
         r##"
-        # options: queue_bytes_max=2500
+        # options: queue.bytes_max=2500
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
@@ -183,7 +183,7 @@ crate::transcripts! {
 
     fn a_large_message_displaces_several_small_ones() {
         r##"
-        # options: queue_bytes_max=1000
+        # options: queue.bytes_max=1000
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
@@ -226,7 +226,7 @@ crate::transcripts! {
 
     fn qos_0_waits_by_option() {
         r##"
-        # options: queue_qos0=true
+        # options: queue.qos0=true
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
@@ -248,7 +248,7 @@ crate::transcripts! {
 
     fn what_waits_too_long_is_dropped_by_option() {
         r##"
-        # options: queue_age_s_max=10
+        # options: queue.age_s_max=10
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
@@ -270,7 +270,7 @@ crate::transcripts! {
 
     fn what_waits_too_long_goes_though_nothing_else_happens() {
         r##"
-        # options: queue_age_s_max=5 sys_interval_s=10
+        # options: queue.age_s_max=5 sys.interval_s=10
         # shards: 1
         # sim only: counts
         s> CONNECT id=s
@@ -303,7 +303,7 @@ crate::transcripts! {
 
     fn what_is_too_old_takes_nobodys_place() {
         r##"
-        # options: queue_age_s_max=10 queue_messages_max=1 queue_policy=drop_newest
+        # options: queue.age_s_max=10 queue.messages_max=1 queue.policy=drop_newest
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
@@ -348,7 +348,7 @@ crate::transcripts! {
 
     fn a_slow_reader_costs_only_its_own_queue() {
         r##"
-        # options: write_bytes_max=1000 queue_messages_max=3
+        # options: connection.write_bytes_max=1000 queue.messages_max=3
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=0
@@ -389,7 +389,7 @@ crate::transcripts! {
 
     fn a_slow_reader_s_qos_1_messages_wait_in_order() {
         r##"
-        # options: write_bytes_max=1000
+        # options: connection.write_bytes_max=1000
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
@@ -414,7 +414,7 @@ crate::transcripts! {
 
     fn a_slow_reader_is_disconnected_by_option() {
         r##"
-        # options: write_bytes_max=1000 queue_messages_max=1 queue_policy=disconnect
+        # options: connection.write_bytes_max=1000 queue.messages_max=1 queue.policy=disconnect
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=0
@@ -437,7 +437,7 @@ crate::transcripts! {
 
     fn a_slow_reader_of_retained_messages_gets_them_all() {
         r##"
-        # options: write_bytes_max=1000
+        # options: connection.write_bytes_max=1000
         p> CONNECT id=p
         p< CONNACK present=0
         p> PUBLISH "t/1" qos=0 retain "1"*1000
@@ -586,7 +586,7 @@ crate::transcripts! {
     // [MQTT-4.6.0-5] [MQTT-4.6.0-6]
     fn messages_of_one_qos_stay_in_order_behind_those_that_wait() {
         r##"
-        # options: queue_qos0=true
+        # options: queue.qos0=true
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1

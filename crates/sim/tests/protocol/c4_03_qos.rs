@@ -486,7 +486,7 @@ crate::transcripts! {
 
     fn our_own_bound_holds_where_the_client_has_none() {
         r##"
-        # options: inflight_max=2
+        # options: session.inflight_max=2
         a> CONNECT id=a v=311
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
@@ -529,7 +529,7 @@ crate::transcripts! {
     // [MQTT-3.3.4-7]
     fn more_than_our_receive_maximum_closes() {
         r##"
-        # options: receive_maximum=2
+        # options: connection.receive_maximum=2
         p> CONNECT id=p
         p< CONNACK present=0 receive_maximum=2
         p> PUBLISH 1 "t" qos=2 "x"
@@ -553,7 +553,7 @@ crate::transcripts! {
 
     fn a_3_1_1_client_knows_no_receive_maximum() {
         r##"
-        # options: receive_maximum=1
+        # options: connection.receive_maximum=1
         p> CONNECT id=p v=311
         p< CONNACK present=0
         p> PUBLISH 1 "t" qos=2 "x"

@@ -272,7 +272,7 @@ crate::transcripts! {
 
     fn waiting_messages_are_bounded_as_a_session_s() {
         r##"
-        # options: queue_messages_max=2
+        # options: queue.messages_max=2
         a> CONNECT id=a expiry=60
         a< CONNACK present=0
         a> SUBSCRIBE 1 "$share/g/t" qos=1
@@ -553,7 +553,7 @@ crate::transcripts! {
 
     fn sticky_stays_with_one_member() {
         r##"
-        # options: shared_strategy=sticky
+        # options: shared.strategy=sticky
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "$share/g/t" qos=0
@@ -578,7 +578,7 @@ crate::transcripts! {
 
     fn a_group_may_have_its_own_strategy() {
         r##"
-        # options: shared_strategies=g:sticky
+        # options: shared.strategies=g=sticky
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "$share/g/t" qos=0 "$share/h/u" qos=0
@@ -603,7 +603,7 @@ crate::transcripts! {
     fn hash_client_gives_a_publisher_one_member_and_another_publisher_another() {
         r##"
         # sim only: the seed of the process decides
-        # options: shared_strategy=hash_client
+        # options: shared.strategy=hash_client
         # shards: 1
         a> CONNECT id=a
         a< CONNACK present=0
@@ -643,7 +643,7 @@ crate::transcripts! {
     fn hash_topic_gives_a_topic_one_member() {
         r##"
         # sim only: the seed of the process decides
-        # options: shared_strategy=hash_topic
+        # options: shared.strategy=hash_topic
         # shards: 1
         a> CONNECT id=a
         a< CONNACK present=0
@@ -679,7 +679,7 @@ crate::transcripts! {
     fn random_spreads() {
         r##"
         # sim only: the seed of the process decides
-        # options: shared_strategy=random
+        # options: shared.strategy=random
         # shards: 1
         a> CONNECT id=a
         a< CONNACK present=0
@@ -728,7 +728,7 @@ crate::transcripts! {
 
     fn a_member_s_own_subscription_may_fill_its_window() {
         r##"
-        # options: shared_strategy=sticky
+        # options: shared.strategy=sticky
         # shards: 1
         a> CONNECT id=a receive_maximum=1
         a< CONNACK present=0

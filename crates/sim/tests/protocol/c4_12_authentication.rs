@@ -126,7 +126,7 @@ crate::transcripts! {
     fn an_answer_that_does_not_come_is_a_refusal() {
         r##"
         # user: ann password=x
-        # options: verdict_timeout_ms=2000 connect_timeout_ms=1000
+        # options: auth.timeout_ms=2000 connect.timeout_ms=1000
         a> CONNECT id=a auth_method=STEPS auth="ann"
         a< AUTH ContinueAuthentication auth_method=STEPS auth="prove it"
         b> CONNECT id=b auth_method=STEPS auth="ann"

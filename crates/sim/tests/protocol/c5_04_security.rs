@@ -47,7 +47,7 @@ crate::transcripts! {
     fn a_verdict_that_does_not_come_is_a_refusal() {
         r##"
         # user: ann password=x
-        # options: verdict_timeout_ms=2000 connect_timeout_ms=1000
+        # options: auth.timeout_ms=2000 connect.timeout_ms=1000
         ! judge waits
         a> CONNECT id=a user_name=ann password=x
         b> CONNECT id=b user_name=ann password=x v=311

@@ -462,7 +462,7 @@ crate::transcripts! {
 
     fn what_is_in_a_cache_is_counted() {
         r##"
-        # options: sys_interval_s=10
+        # options: sys.interval_s=10
         # caches: c t/# topics_max=2
         p> CONNECT id=p
         p< CONNACK present=0
@@ -494,7 +494,7 @@ crate::transcripts! {
 
     fn no_more_is_kept_while_the_memory_is_crowded() {
         r##"
-        # options: memory_bytes_max=1048576
+        # options: memory.bytes_max=1048576
         # caches: c t/#
         p> CONNECT id=p
         p< CONNACK present=0

@@ -75,7 +75,7 @@ crate::transcripts! {
 
     fn no_more_wait_than_may() {
         r##"
-        # options: delayed_messages_max=2 delayed_client_percent_max=100
+        # options: delayed.messages_max=2 delayed.client_percent_max=100
         s> CONNECT id=s
         s< CONNACK present=0
         s> SUBSCRIBE 1 "t" qos=1
@@ -108,7 +108,7 @@ crate::transcripts! {
 
     fn one_client_does_not_fill_it_for_all() {
         r##"
-        # options: delayed_messages_max=4
+        # options: delayed.messages_max=4
         p> CONNECT id=p request_problem=0
         p< CONNACK present=0
         q> CONNECT id=q request_problem=0
@@ -134,7 +134,7 @@ crate::transcripts! {
 
     fn nor_with_few_large_messages() {
         r##"
-        # options: delayed_bytes_max=600
+        # options: delayed.bytes_max=600
         p> CONNECT id=p request_problem=0
         p< CONNACK present=0
         q> CONNECT id=q request_problem=0
@@ -150,7 +150,7 @@ crate::transcripts! {
 
     fn their_bytes_are_bounded_too() {
         r##"
-        # options: delayed_bytes_max=300 delayed_client_percent_max=100
+        # options: delayed.bytes_max=300 delayed.client_percent_max=100
         p> CONNECT id=p request_problem=0
         p< CONNACK present=0
         p> PUBLISH 1 "$delayed/1/t" qos=1 "1"
@@ -424,7 +424,7 @@ crate::transcripts! {
 
     fn they_are_counted() {
         r##"
-        # options: sys_interval_s=10
+        # options: sys.interval_s=10
         # shards: 1
         s> CONNECT id=s
         s< CONNACK present=0

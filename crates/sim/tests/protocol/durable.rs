@@ -649,7 +649,7 @@ crate::transcripts! {
     fn lazy_topics_are_not_waited_for_and_memory_s_are_not_kept() {
         r##"
         # disk: on
-        # options: durabilities=lazy/#:lazy durabilities=memory/#:memory
+        # options: store.topics=lazy/#=lazy,memory/#=memory
         a> CONNECT id=a expiry=600
         a< CONNACK present=0
         a> SUBSCRIBE 1 "#" qos=2

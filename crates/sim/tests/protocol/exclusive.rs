@@ -3,7 +3,7 @@
 crate::transcripts! {
     fn the_first_has_it_and_others_have_not() {
         r##"
-        # options: exclusive_available=true
+        # options: subscription.exclusive_available=true
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "$exclusive/t" qos=1 "plain" qos=0
@@ -27,7 +27,7 @@ crate::transcripts! {
 
     fn it_is_free_again_when_it_is_given_up() {
         r##"
-        # options: exclusive_available=true
+        # options: subscription.exclusive_available=true
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "$exclusive/t" qos=1
@@ -51,7 +51,7 @@ crate::transcripts! {
 
     fn it_is_the_sessions_and_not_the_connections() {
         r##"
-        # options: exclusive_available=true
+        # options: subscription.exclusive_available=true
         a> CONNECT id=a expiry=10
         a< CONNACK present=0
         a> SUBSCRIBE 1 "$exclusive/t" qos=1
@@ -79,7 +79,7 @@ crate::transcripts! {
 
     fn retained_messages_come_behind_the_suback() {
         r##"
-        # options: exclusive_available=true
+        # options: subscription.exclusive_available=true
         p> CONNECT id=p
         p< CONNACK present=0
         p> PUBLISH "t/1" qos=0 retain "1"
@@ -93,7 +93,7 @@ crate::transcripts! {
 
     fn the_same_twice_in_one_packet_is_one() {
         r##"
-        # options: exclusive_available=true
+        # options: subscription.exclusive_available=true
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "$exclusive/t" qos=1 "$share/g/t" qos=0 "$exclusive/t" qos=2
@@ -118,7 +118,7 @@ crate::transcripts! {
 
     fn what_is_no_filter_is_none_alone_either() {
         r##"
-        # options: exclusive_available=true
+        # options: subscription.exclusive_available=true
         a> CONNECT id=a request_problem=0
         a< CONNACK present=0
         a> SUBSCRIBE 1 "$exclusive/" qos=1 "$exclusive/$share/g/t" qos=0 \
@@ -129,7 +129,7 @@ crate::transcripts! {
 
     fn permissions_go_for_the_filter() {
         r##"
-        # options: exclusive_available=true
+        # options: subscription.exclusive_available=true
         # rules: allow topic=open/#
         a> CONNECT id=a request_problem=0
         a< CONNACK present=0
@@ -146,7 +146,7 @@ crate::transcripts! {
 
     fn in_another_namespace_it_is_another() {
         r##"
-        # options: exclusive_available=true
+        # options: subscription.exclusive_available=true
         # user: ann password=x namespace=one
         # user: bob password=x namespace=two
         a> CONNECT id=a user_name=ann password=x
@@ -166,7 +166,7 @@ crate::transcripts! {
 
     fn it_outlives_the_process() {
         r##"
-        # options: exclusive_available=true
+        # options: subscription.exclusive_available=true
         # disk: on
         a> CONNECT id=a expiry=600
         a< CONNACK present=0

@@ -54,7 +54,7 @@ crate::transcripts! {
     fn a_full_queue_passes_by_what_the_client_has_already() {
         r##"
         # disk: on
-        # options: queue_messages_max=1
+        # options: queue.messages_max=1
         a> CONNECT id=a expiry=600
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=2
@@ -91,7 +91,7 @@ crate::transcripts! {
     fn a_full_queue_passes_by_what_may_have_been_sent_at_qos_2() {
         r##"
         # disk: on
-        # options: queue_messages_max=2
+        # options: queue.messages_max=2
         a> CONNECT id=a expiry=600
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=2
@@ -163,7 +163,7 @@ crate::transcripts! {
     fn the_bytes_of_a_queue_count_though_only_the_store_has_it() {
         r##"
         # disk: on
-        # options: queue_bytes_max=200 queue_messages_max=3
+        # options: queue.bytes_max=200 queue.messages_max=3
         a> CONNECT id=a expiry=600
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1
@@ -195,7 +195,7 @@ crate::transcripts! {
     fn a_message_of_qos_0_takes_no_place_of_a_stored_one() {
         r##"
         # disk: on
-        # options: queue_messages_max=2 queue_qos0=true
+        # options: queue.messages_max=2 queue.qos0=true
         a> CONNECT id=a expiry=600
         a< CONNACK present=0
         a> SUBSCRIBE 1 "t" qos=1

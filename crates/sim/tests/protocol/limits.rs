@@ -4,7 +4,7 @@ crate::transcripts! {
     // [MQTT-3.2.2-15]
     fn a_listener_says_its_own_packet_size_and_receive_maximum() {
         r##"
-        # listener: 1 packet_bytes_max=100 receive_maximum=1
+        # listener: 1 connection.packet_bytes_max=100 connection.receive_maximum=1
         # connack: whole
         a> CONNECT id=a
         a< CONNACK present=0 receive_maximum=16384 maximum_packet_size=2097152 \
@@ -30,7 +30,7 @@ crate::transcripts! {
 
     fn a_listener_has_its_own_number_of_subscriptions_and_levels() {
         r##"
-        # listener: 1 subscriptions_max=1 topic_levels_max=2
+        # listener: 1 session.subscriptions_max=1 topic.levels_max=2
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "a/b/c" qos=0 "d" qos=0
@@ -53,7 +53,7 @@ crate::transcripts! {
 
     fn a_listener_has_its_own_window_and_queue() {
         r##"
-        # listener: 1 inflight_max=1 queue_messages_max=1
+        # listener: 1 session.inflight_max=1 queue.messages_max=1
         a! by 1
         a> CONNECT id=a clean=0 expiry=60
         a< CONNACK present=0
@@ -83,9 +83,9 @@ crate::transcripts! {
     // The group of a verdict goes before the listener, and that before what is for all.
     fn the_more_particular_limit_wins() {
         r##"
-        # options: topic_levels_max=1
-        # listener: 1 topic_levels_max=2
-        # group: slow topic_levels_max=3
+        # options: topic.levels_max=1
+        # listener: 1 topic.levels_max=2
+        # group: slow topic.levels_max=3
         # user: ann password=x group=fast group=slow
         # user: bob password=x group=fast
         a> CONNECT id=a user_name=bob password=x
@@ -110,8 +110,8 @@ crate::transcripts! {
     // What a group does not say is its listener's.
     fn a_group_has_what_its_listener_has() {
         r##"
-        # listener: 1 subscriptions_max=1
-        # group: slow topic_levels_max=3
+        # listener: 1 session.subscriptions_max=1
+        # group: slow topic.levels_max=3
         # user: ann password=x group=slow
         a! by 1
         a> CONNECT id=a user_name=ann password=x
@@ -126,7 +126,7 @@ crate::transcripts! {
     fn a_group_comes_so_fast_wherever_its_clients_are() {
         r##"
         # shards: 2
-        # group: slow connections_per_s=2
+        # group: slow limits.connections_per_s=2
         # user: ann password=x group=slow
         # user: bob password=x
         a> CONNECT id=a user_name=ann password=x
@@ -146,7 +146,7 @@ crate::transcripts! {
 
     fn who_finds_no_room_in_a_group_takes_nobodys_turn() {
         r##"
-        # group: few connections_max=1 connections_per_s=1
+        # group: few limits.connections_max=1 limits.connections_per_s=1
         # user: ann password=x group=few
         a> CONNECT id=a user_name=ann password=x
         a< CONNACK present=0
@@ -163,7 +163,7 @@ crate::transcripts! {
 
     fn a_group_has_so_many_connections_wherever_they_are() {
         r##"
-        # group: few connections_max=2
+        # group: few limits.connections_max=2
         # user: ann password=x group=few
         # user: bob password=x
         a> CONNECT id=a user_name=ann password=x
@@ -197,7 +197,7 @@ crate::transcripts! {
 
     fn a_group_talks_at_its_own_rate() {
         r##"
-        # group: slow messages_per_s=1
+        # group: slow limits.messages_per_s=1
         # user: ann password=x group=slow
         # user: bob password=x
         a> CONNECT id=a user_name=ann password=x
@@ -219,7 +219,7 @@ crate::transcripts! {
     // [MQTT-4.12.1-1]: what it proves anew is not another connection.
     fn who_proves_itself_again_keeps_its_place_in_its_group() {
         r##"
-        # group: few connections_max=1
+        # group: few limits.connections_max=1
         # user: ann password=x group=few
         a> CONNECT id=a auth_method=STEPS auth="ann" &
         a> AUTH 0x18 auth_method=STEPS auth="x"

@@ -69,7 +69,7 @@ crate::transcripts! {
     // [MQTT-4.7.2-1]
     fn nobody_in_a_namespace_sees_or_says_what_is_the_servers() {
         r##"
-        # options: sys_interval_s=1
+        # options: sys.interval_s=1
         # listener: 1 namespace=acme
         # shards: 1
         a! by 1
@@ -331,7 +331,7 @@ crate::transcripts! {
     // [MQTT-4.7.3-3]
     fn what_the_client_says_is_what_is_counted() {
         r##"
-        # options: topic_levels_max=2
+        # options: topic.levels_max=2
         # listener: 1 namespace=customers/acme
         a! by 1
         a> CONNECT id=a
@@ -427,7 +427,7 @@ crate::transcripts! {
 
     fn whoever_flaps_is_kept_out_of_its_own_namespace() {
         r##"
-        # options: flapping_count_max=2 flapping_ban_s=20
+        # options: flapping.count_max=2 flapping.ban_s=20
         # listener: 1 namespace=acme
         # listener: 2 namespace=globex
         a! by 1
@@ -450,7 +450,7 @@ crate::transcripts! {
     // Where only the verdict says who is meant, nobody is kept out before it.
     fn whoever_flaps_under_a_users_namespace_keeps_no_other_user_out() {
         r##"
-        # options: flapping_count_max=2 flapping_ban_s=20
+        # options: flapping.count_max=2 flapping.ban_s=20
         # user: ann password=x namespace=acme
         # user: bob password=x namespace=globex
         a> CONNECT id=x user_name=ann password=x
@@ -487,7 +487,7 @@ crate::transcripts! {
     // What is sent out of a queue, and again, is cut as well [MQTT-4.4.0-1].
     fn what_waited_is_cut_too() {
         r##"
-        # listener: 1 namespace=acme inflight_max=1
+        # listener: 1 namespace=acme session.inflight_max=1
         a! by 1
         a> CONNECT id=a clean=0 expiry=60
         a< CONNACK present=0

@@ -3,7 +3,7 @@
 crate::transcripts! {
     fn who_is_ahead_of_its_rate_is_not_read_and_loses_nothing() {
         r##"
-        # options: messages_per_s=2
+        # options: limits.messages_per_s=2
         # sim only
         b> CONNECT id=b
         b< CONNACK present=0
@@ -34,7 +34,7 @@ crate::transcripts! {
 
     fn bytes_count_with_their_packets() {
         r##"
-        # options: bytes_per_s=1024
+        # options: limits.bytes_per_s=1024
         # sim only
         a> CONNECT id=a
         a< CONNACK present=0
@@ -50,7 +50,7 @@ crate::transcripts! {
     // [MQTT-3.1.2-22]: a client that we do not hear is not silent.
     fn who_is_held_does_not_miss_its_keep_alive() {
         r##"
-        # options: bytes_per_s=1024
+        # options: limits.bytes_per_s=1024
         # sim only
         a> CONNECT id=a keep_alive=1
         a< CONNACK present=0
@@ -69,7 +69,7 @@ crate::transcripts! {
     // [MQTT-4.6.0-6]
     fn what_is_for_a_client_above_its_rate_waits_in_its_queue_and_no_publisher_does() {
         r##"
-        # options: messages_out_per_s=2
+        # options: limits.messages_out_per_s=2
         # sim only
         b> CONNECT id=b
         b< CONNACK present=0
@@ -100,7 +100,7 @@ crate::transcripts! {
 
     fn bytes_to_a_client_count_with_their_packets() {
         r##"
-        # options: bytes_out_per_s=1024
+        # options: limits.bytes_out_per_s=1024
         # sim only
         b> CONNECT id=b
         b< CONNACK present=0
@@ -119,7 +119,7 @@ crate::transcripts! {
 
     fn the_queue_of_a_client_above_its_rate_has_its_bound() {
         r##"
-        # options: messages_out_per_s=1 queue_messages_max=2
+        # options: limits.messages_out_per_s=1 queue.messages_max=2
         # sim only
         b> CONNECT id=b
         b< CONNACK present=0
@@ -142,7 +142,7 @@ crate::transcripts! {
     // The memory of the broker is not filled with what a slow client asked for.
     fn retained_messages_come_at_the_clients_rate() {
         r##"
-        # options: messages_out_per_s=1 queue_messages_max=1
+        # options: limits.messages_out_per_s=1 queue.messages_max=1
         # sim only
         a> CONNECT id=a
         a< CONNACK present=0
@@ -166,7 +166,7 @@ crate::transcripts! {
 
     fn a_member_above_its_rate_leaves_messages_to_the_others() {
         r##"
-        # listener: 1 messages_out_per_s=1
+        # listener: 1 limits.messages_out_per_s=1
         b! by 1
         b> CONNECT id=b
         b< CONNACK present=0
@@ -192,7 +192,7 @@ crate::transcripts! {
 
     fn a_rate_that_is_kept_holds_nobody() {
         r##"
-        # options: messages_per_s=2 sys_interval_s=1
+        # options: limits.messages_per_s=2 sys.interval_s=1
         # sim only
         # shards: 1
         a> CONNECT id=a

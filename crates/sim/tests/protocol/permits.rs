@@ -176,7 +176,7 @@ crate::transcripts! {
 
     fn who_does_not_answer_in_time_has_said_no() {
         r##"
-        # options: verdict_timeout_ms=2000
+        # options: auth.timeout_ms=2000
         # warden: allow #
         a> CONNECT id=a keep_alive=1
         a< CONNACK present=0
@@ -298,7 +298,7 @@ crate::transcripts! {
     fn nobody_says_in_time_whether_a_will_may_be() {
         r##"
         # user: ann password=x
-        # options: verdict_timeout_ms=2000
+        # options: auth.timeout_ms=2000
         # warden: allow #
         ! warden waits
         a> CONNECT id=a will="w" will_payload="x" user_name=ann password=x keep_alive=1
@@ -377,7 +377,7 @@ crate::transcripts! {
 
     fn a_subscription_stays_until_somebody_says_no() {
         r##"
-        # options: verdict_timeout_ms=2000
+        # options: auth.timeout_ms=2000
         # shards: 1
         # warden: allow #
         a> CONNECT id=a
@@ -433,7 +433,7 @@ crate::transcripts! {
 
     fn who_is_ahead_of_its_rate_is_asked_about_once() {
         r##"
-        # options: messages_per_s=1 asks_kept_ms=0
+        # options: limits.messages_per_s=1 asks_kept_ms=0
         # warden: allow #
         a> CONNECT id=a
         a< CONNACK present=0

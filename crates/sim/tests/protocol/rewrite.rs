@@ -87,7 +87,7 @@ crate::transcripts! {
 
     fn what_becomes_no_name_is_refused() {
         r##"
-        # options: topic_levels_max=3
+        # options: topic.levels_max=3
         # rewrite: all a/# ^a/(.*)$ $1
         # rewrite: all deep/# ^deep$ a/b/c/d
         p> CONNECT id=p request_problem=0

@@ -146,7 +146,7 @@ crate::transcripts! {
 
     fn what_a_queue_has_no_room_for() {
         r##"
-        # options: queue_messages_max=1
+        # options: queue.messages_max=1
         # rule: lost publish=lost/${clientid} payload=${topic},${n},${reason} : SELECT *, \
             strlen(payload) AS n FROM "$events/message/delivery_dropped"
         s> CONNECT id=s
@@ -175,7 +175,7 @@ crate::transcripts! {
 
     fn what_memory_has_no_room_for() {
         r##"
-        # options: memory_bytes_max=60000 queue_bytes_max=1000000
+        # options: memory.bytes_max=60000 queue.bytes_max=1000000
         # shards: 1
         # rule: lost publish=lost/${clientid} payload=${event},${topic},${n},${reason} : SELECT \
             *, strlen(payload) AS n FROM "$events/message/dropped", \
@@ -243,7 +243,7 @@ crate::transcripts! {
 
     fn events_that_follow_from_what_rules_make_end() {
         r##"
-        # options: sys_interval_s=10
+        # options: sys.interval_s=10
         # rule: own publish=log payload=${topic} : SELECT * FROM "$events/message/delivered"
         # rule: see print : SELECT * FROM "$events/message/delivered"
         s> CONNECT id=s
@@ -262,7 +262,7 @@ crate::transcripts! {
 
     fn all_events_of_one_input_share_what_the_rules_of_a_message_may_cost() {
         r##"
-        # options: sys_interval_s=10
+        # options: sys.interval_s=10
         # rule: sub publish=sub/${topic} payload=heard : SELECT topic FROM \
             "$events/session/subscribed" WHERE strlen(topic) = 1 AND NOT (pad(topic, 700000) LIKE \
             '%y') AND NOT (pad(topic, 700000) LIKE '%z')
@@ -302,7 +302,7 @@ crate::transcripts! {
 
     fn what_rules_make_of_events_shares_it_too() {
         r##"
-        # options: sys_interval_s=10
+        # options: sys.interval_s=10
         # rule: sub publish=sub/${topic} payload=heard : SELECT topic FROM \
             "$events/session/subscribed" WHERE strlen(topic) = 1
         # rule: more publish=more/${topic} payload=more : SELECT topic FROM "sub/+" WHERE NOT \

@@ -157,7 +157,7 @@ crate::transcripts! {
 
     fn a_row_is_as_durable_as_its_message() {
         r##"
-        # options: durabilities=quick/#:memory
+        # options: store.topics=quick/#=memory
         # disk: on
         # rule: all send=sink/a topic=quick/x : SELECT payload FROM "t"
         a! by own
@@ -197,7 +197,7 @@ crate::transcripts! {
 
     fn what_no_link_takes_is_counted() {
         r##"
-        # options: sys_interval_s=1
+        # options: sys.interval_s=1
         # shards: 1
         # rule: r send=sink/a,sink/gone : SELECT payload FROM "t"
         a! by own

@@ -178,7 +178,7 @@ crate::transcripts! {
     // What its own rows bring into it again ends after eight times.
     fn a_window_that_feeds_itself_by_another_rule_ends() {
         r##"
-        # options: sys_interval_s=10
+        # options: sys.interval_s=10
         # rule: a publish=b payload=${n} : SELECT count(*) AS n FROM "a" GROUP BY \
             COUNTWINDOW(1)
         # rule: b publish=a payload=${n} : SELECT payload AS n FROM "b"
@@ -201,7 +201,7 @@ crate::transcripts! {
 
     fn what_no_window_takes_is_counted() {
         r##"
-        # options: sys_interval_s=10
+        # options: sys.interval_s=10
         # rule: all publish=all payload=${n} : SELECT count_distinct(topic) AS n FROM "in/#" \
             GROUP BY TUMBLINGWINDOW(hh, 1)
         # rule: bad publish=bad payload=${s} : SELECT sum(payload) AS s FROM "in/#" GROUP BY \

@@ -154,7 +154,7 @@ crate::transcripts! {
 
     fn no_rule_makes_a_message_live_longer_than_the_broker_lets_it() {
         r##"
-        # options: message_expiry_s_max=5
+        # options: message.expiry_s_max=5
         # rule: own publish=out expiry=10 payload=${payload} : SELECT * FROM "in"
         s> CONNECT id=s
         s< CONNACK present=0
@@ -315,7 +315,7 @@ crate::transcripts! {
     fn where_no_more_is_retained_everyone_gets_it_all_the_same() {
         r##"
         # shards: 2
-        # options: retained_messages_max=1
+        # options: retain.messages_max=1
         # rule: keep publish=out/${clientid} payload=${payload} retain=true : SELECT * FROM "in"
         r> CONNECT id=r
         r< CONNACK present=0
@@ -338,7 +338,7 @@ crate::transcripts! {
 
     fn what_became_of_it_stands_in_the_tree() {
         r##"
-        # options: sys_interval_s=10
+        # options: sys.interval_s=10
         # rule: half publish=out : SELECT payload.x + 1 AS x FROM "in" WHERE payload.x >= 0
         p> CONNECT id=p
         p< CONNACK present=0

@@ -3,7 +3,7 @@
 crate::transcripts! {
     fn the_tree_is_published_each_interval_and_retained() {
         r##"
-        # options: sys_interval_s=10
+        # options: sys.interval_s=10
         # shards: 1
         # sim only: counts and the version
         a> CONNECT id=a
@@ -41,7 +41,7 @@ crate::transcripts! {
 
     fn the_whole_tree() {
         r##"
-        # options: sys_interval_s=10
+        # options: sys.interval_s=10
         # shards: 1
         # sim only: counts and the version
         + 1s
@@ -120,7 +120,7 @@ crate::transcripts! {
 
     fn drops_are_counted_by_reason() {
         r##"
-        # options: sys_interval_s=10 queue_messages_max=1
+        # options: sys.interval_s=10 queue.messages_max=1
         # shards: 1
         # sim only: counts
         a> CONNECT id=a expiry=60
@@ -169,7 +169,7 @@ crate::transcripts! {
 
     fn every_shard_has_its_own_values() {
         r##"
-        # options: sys_interval_s=10
+        # options: sys.interval_s=10
         # shards: 2
         # sim only: counts
         a> CONNECT id=a
@@ -185,7 +185,7 @@ crate::transcripts! {
 
     fn of_many_shards_the_own_values_come_in_each_round_and_are_not_retained() {
         r##"
-        # options: sys_interval_s=10
+        # options: sys.interval_s=10
         # shards: 17
         # sim only: counts
         a> CONNECT id=a
@@ -205,7 +205,7 @@ crate::transcripts! {
 
     fn clients_that_come_and_go_are_announced() {
         r##"
-        # options: sys_interval_s=3600
+        # options: sys.interval_s=3600
         s> CONNECT id=s
         s< CONNACK present=0
         s> SUBSCRIBE 1 "$SYS/broker/client/#" qos=0
@@ -235,7 +235,7 @@ crate::transcripts! {
     // [MQTT-3.14.4-1]
     fn nothing_comes_after_the_disconnect_of_whoever_listens_to_itself() {
         r##"
-        # options: sys_interval_s=3600
+        # options: sys.interval_s=3600
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "$SYS/broker/client/#" qos=0
@@ -293,7 +293,7 @@ crate::transcripts! {
     // [MQTT-4.7.2-1]
     fn a_filter_that_starts_with_a_wildcard_does_not_see_the_tree() {
         r##"
-        # options: sys_interval_s=1
+        # options: sys.interval_s=1
         a> CONNECT id=a
         a< CONNACK present=0
         a> SUBSCRIBE 1 "#" qos=0 "+/broker/uptime" qos=0
@@ -304,7 +304,7 @@ crate::transcripts! {
 
     fn refused_messages_are_counted_whatever_their_qos() {
         r##"
-        # options: sys_interval_s=10 topic_levels_max=6
+        # options: sys.interval_s=10 topic.levels_max=6
         # shards: 1
         # sim only: counts
         a> CONNECT id=a
@@ -326,7 +326,7 @@ crate::transcripts! {
 
     fn a_window_that_does_not_move_is_counted() {
         r##"
-        # options: sys_interval_s=10
+        # options: sys.interval_s=10
         # shards: 1
         # sim only: counts
         a> CONNECT id=a

@@ -11,6 +11,7 @@ use super::settings::ProgramSettings;
 use config::row::{OptionRow, OptionScope};
 
 type EngineTables = engine::options::EngineOptionTables<ProgramSettings>;
+type BrokerTables = broker_options::BrokerOptionTables<ProgramSettings>;
 type AuthTables = auth::options::AuthOptionTables<ProgramSettings>;
 
 /// A row of the program's own table.
@@ -55,11 +56,13 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static ProgramOption> + Clone {
         #[cfg(feature = "redis")]
         AuthTables::REDIS,
         AuthTables::BANS,
-        EngineTables::LIMITS,
-        EngineTables::CONNECTIONS,
-        EngineTables::SESSIONS,
-        EngineTables::MESSAGES,
+        BrokerTables::FLAPPING,
+        BrokerTables::LIMITS,
+        BrokerTables::CONNECTIONS,
+        BrokerTables::SESSIONS,
+        BrokerTables::MESSAGES,
         EngineTables::STORE,
+        BrokerTables::STORE,
         program::ROWS,
     ];
     parts.into_iter().flatten()

@@ -1,15 +1,14 @@
 //! Options of the program: where it listens and stores, its memory, its logs, what it traces.
 
-use super::ProgramOption;
+use super::{BrokerTables, ProgramOption};
 use crate::logs::MODULES;
 use crate::options::settings::{LogFormat, LogTarget};
 use auth::settings::AnonymousAccess;
 use broker::limits;
-use broker::routing::namespace::NamespaceTemplate;
 use config::listen_url::ListenUrl;
 use config::nearest::nearest_word;
-use config::row::{ANY, KIB, OptionRow, OptionScope, PATH, TIB, count};
-use config::value::{NumberUnit, OptionKind, one_of};
+use config::row::{ANY, OptionRow, OptionScope, PATH, count};
+use config::value::{OptionKind, one_of};
 use std::net::IpAddr;
 use tracing::level_filters::LevelFilter;
 
@@ -32,27 +31,7 @@ pub(super) const TOP: &[ProgramOption] = &[
             settings.listen = urls.map(|url| url.expect("the row has checked it")).collect();
         },
     },
-    OptionRow {
-        key: "namespace",
-        kind: OptionKind::Text {
-            of: "a topic's beginning",
-            check: |text| NamespaceTemplate::parse(text).map(drop),
-        },
-        default: "",
-        live: true,
-        also_for: &[OptionScope::Listener, OptionScope::Group],
-        short: "the namespace that clients are mounted under, like \"tenant\"",
-        long: "What a client calls `a/b` is `tenant/a/b` for whoever is in no namespace, and not \
-               there for whoever is in another; client ids, shared groups and sessions are apart \
-               as well. `${username}` and `${cert_cn}` stand for the client's own name. \
-               docs/security.md explains it. A change holds for a client from its next CONNECT \
-               on. Empty is none.",
-        source: "",
-        set: |settings, value| {
-            let namespace = NamespaceTemplate::parse(value.text());
-            settings.broker.namespace = namespace.expect("the row has checked it");
-        },
-    },
+    BrokerTables::NAMESPACE,
     OptionRow {
         key: "shards",
         kind: count(0, limits::SHARDS_MAX as u64, "threads"),
@@ -89,22 +68,7 @@ pub(super) const TOP: &[ProgramOption] = &[
         source: "",
         set: |settings, value| settings.data = value.text().to_string(),
     },
-    OptionRow {
-        key: "durability",
-        kind: OptionKind::Choice(engine::options::DURABILITIES),
-        default: "sync",
-        live: false,
-        also_for: &[],
-        short: "how well sessions, queues and retained messages are kept",
-        long: "`sync`: PUBACK, PUBREC, PUBCOMP, SUBACK and UNSUBACK leave when the disk has what \
-               they promise. `lazy`: it reaches the disk within `store.lazy_ms`, and receipts do \
-               not wait. `memory`: everything ends with the process, and no file is opened. \
-               Sessions that end with their connection never cost a disk write.",
-        source: "MQTT 5.0, 4.1",
-        set: |settings, value| {
-            settings.broker.durability = engine::options::durability(value.text())
-        },
-    },
+    BrokerTables::DURABILITY,
     OptionRow {
         key: "allow_anonymous",
         kind: OptionKind::Choice(&["loopback", "true", "false"]),
@@ -198,51 +162,8 @@ pub(super) const ROWS: &[ProgramOption] = &[
             }
         },
     },
-    OptionRow {
-        key: "memory.bytes_max",
-        kind: OptionKind::Number {
-            min: KIB * KIB,
-            max: TIB,
-            unit: NumberUnit::Bytes,
-            word: Some(("auto", 0)),
-        },
-        default: "auto",
-        live: true,
-        also_for: &[],
-        short: "most memory for everything that clients have us hold",
-        long: "Connections, partial packets, unsent output, sessions, subscriptions, queued and \
-               retained messages of the whole process. A quarter is for partial packets and \
-               unsent output, an eighth for what cannot be counted. When the rest holds half of \
-               the bound, queues on disk leave memory, every other queue counts as full and \
-               nothing new is retained (0x97), from nine \
-               sixteenths on new sessions, subscriptions and QoS 1 and 2 messages above 4 KiB are \
-               refused with 0x97, from five eighths on all QoS 1 and 2 messages. QoS 0 \
-               messages to clients that read them go on. Beyond the quarter whoever holds longest \
-               without getting on ends with 0x97, and a slow reader's messages wait in its queue. \
-               `auto` is half of the host's memory, or of the control group's limit.",
-        source: "",
-        set: |settings, value| {
-            if value.number() != 0 {
-                settings.broker.memory_bytes_max = value.number();
-            }
-        },
-    },
-    OptionRow {
-        key: "sys.interval_s",
-        kind: OptionKind::Number {
-            min: 0,
-            max: 86_400,
-            unit: NumberUnit::Named("seconds"),
-            word: Some(("off", 0)),
-        },
-        default: "10",
-        live: true,
-        also_for: &[],
-        short: "how often the $SYS/broker/... topics are published",
-        long: "",
-        source: "MQTT 5.0, 4.7.2",
-        set: |settings, value| settings.broker.sys_interval_s = value.u32(),
-    },
+    BrokerTables::MEMORY_BYTES_MAX,
+    BrokerTables::SYS_INTERVAL_S,
     OptionRow {
         key: "trace.address",
         kind: OptionKind::Text { of: "an IP address", check: check_address },

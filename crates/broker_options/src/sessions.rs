@@ -1,11 +1,11 @@
 //! Options of a session: how long it lives, what it may hold, what it may subscribe to.
 
-use super::{EngineOptionTables, EngineOptionTarget};
+use super::{BrokerOptionTables, BrokerOptionTarget};
 use broker::options::{QueuePolicy, SharedStrategy};
 use config::row::{EXPIRY, KIB, OptionRow, OptionScope, TIB, count};
 use config::value::{NumberUnit, OptionKind, one_of};
 
-impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
+impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
     /// Rows of the options of sessions and their queues, such as `queue.policy`.
     pub const SESSIONS: &'static [OptionRow<S>] = &[
         OptionRow {

@@ -1,10 +1,10 @@
 //! Options of messages: what may be published, under which names, and what is retained.
 
-use super::{EngineOptionTables, EngineOptionTarget};
+use super::{BrokerOptionTables, BrokerOptionTarget};
 use config::row::{OptionRow, OptionScope, TIB, bytes, count};
 use config::value::{NumberUnit, OptionKind};
 
-impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
+impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
     /// Rows of the options of messages and topics, such as `message.qos_max`.
     pub const MESSAGES: &'static [OptionRow<S>] = &[
         OptionRow {

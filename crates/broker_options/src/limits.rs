@@ -1,7 +1,7 @@
 //! Options that limit rates and connections of a listener. All of them may also stand in a
 //! `[[listener]]`, for this listener alone, and some in a `[[group]]`.
 
-use super::{EngineOptionTables, EngineOptionTarget};
+use super::{BrokerOptionTables, BrokerOptionTarget};
 use config::row::{GIB, OptionRow, OptionScope};
 use config::value::{NumberUnit, OptionKind};
 
@@ -10,7 +10,7 @@ const fn limit(unit: &'static str) -> OptionKind {
     OptionKind::Number { min: 0, max: 1_000_000_000, unit: NumberUnit::Named(unit), word }
 }
 
-impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
+impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
     /// Rows of the limits on rates and connections, such as `limits.connections_max`.
     pub const LIMITS: &'static [OptionRow<S>] = &[
         OptionRow {

@@ -1,10 +1,10 @@
 //! Options of a connection: its CONNECT, its packets and its write buffer.
 
-use super::{EngineOptionTables, EngineOptionTarget};
+use super::{BrokerOptionTables, BrokerOptionTarget};
 use config::row::{ANY, GIB, KIB, OptionRow, OptionScope, bytes, count};
 use config::value::{NumberUnit, OptionKind};
 
-impl<S: EngineOptionTarget + 'static> EngineOptionTables<S> {
+impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
     /// Rows of the options of a connection, such as `connect.timeout_ms`.
     pub const CONNECTIONS: &'static [OptionRow<S>] = &[
         OptionRow {

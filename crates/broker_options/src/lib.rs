@@ -1,0 +1,46 @@
+//! Rows of the options of the broker: key, kind, default, texts, and the field of
+//! [`BrokerOptions`] that each one sets. The program, the simulator and the tests read the same rows.
+
+mod connections;
+mod limits;
+mod messages;
+mod process;
+mod sessions;
+
+use broker::options::BrokerOptions;
+use config::row::OptionRow;
+use std::marker::PhantomData;
+
+/// Settings that contain the broker's options.
+pub trait BrokerOptionTarget {
+    fn broker(&mut self) -> &mut BrokerOptions;
+}
+
+impl BrokerOptionTarget for BrokerOptions {
+    fn broker(&mut self) -> &mut BrokerOptions {
+        self
+    }
+}
+
+/// Tables of rows for a program whose settings are `S`.
+pub struct BrokerOptionTables<S>(PhantomData<S>);
+
+impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
+    /// Returns every row, without the order of a document.
+    pub fn rows() -> impl Iterator<Item = &'static OptionRow<S>> {
+        let tables = [
+            Self::SINGLE,
+            Self::FLAPPING,
+            Self::LIMITS,
+            Self::CONNECTIONS,
+            Self::SESSIONS,
+            Self::MESSAGES,
+            Self::STORE,
+        ];
+        tables.into_iter().flatten()
+    }
+
+    /// Rows that stand alone between other crates' rows in documents.
+    const SINGLE: &'static [OptionRow<S>] =
+        &[Self::NAMESPACE, Self::DURABILITY, Self::MEMORY_BYTES_MAX, Self::SYS_INTERVAL_S];
+}
