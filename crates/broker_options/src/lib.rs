@@ -1,5 +1,6 @@
 //! Rows of the options of the broker: key, kind, default, texts, and the field of
-//! [`BrokerOptions`] that each one sets. The program, the simulator and the tests read the same rows.
+//! [`BrokerOptions`] that each one sets. The program, the simulator and the tests read the same
+//! rows.
 
 mod connections;
 mod limits;

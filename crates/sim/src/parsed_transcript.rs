@@ -29,7 +29,7 @@
 //!   a! stall, a! resume      a stops reading; a reads again
 //!   a! trickle               from now on a's bytes arrive one by one
 //!   ! drain, ! close_all     a command of the control plane to all shards
-//!   ! reload queue_qos0=true
+//!   ! reload queue.qos0=true
 //!   ! judge waits, ! judge answers   authentication decisions wait, or are sent
 //!   ! warden waits, ! warden answers; ! warden answers 1: only the oldest request
 //!   ! warden asked           prints, as the client `warden`, the requests since the last time

@@ -491,7 +491,8 @@ crate::transcripts! {
 
     fn the_server_s_limits_are_announced() {
         r##"
-        # options: connection.receive_maximum=7 connection.packet_bytes_max=100 connection.topic_alias_max=3
+        # options: connection.receive_maximum=7 connection.packet_bytes_max=100 \
+            connection.topic_alias_max=3
         a> CONNECT id=a
         a< CONNACK present=0 receive_maximum=7 maximum_packet_size=100 topic_alias_maximum=3
         "##

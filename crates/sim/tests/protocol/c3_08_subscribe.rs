@@ -258,7 +258,7 @@ crate::transcripts! {
     fn what_is_not_available_is_refused_by_its_code() {
         r##"
         # options: subscription.wildcard_available=false shared.available=false \
-            subscription_ids_available=false
+            subscription.ids_available=false
         a> CONNECT id=a
         a< CONNACK present=0 wildcard_available=0 subscription_id_available=0 \
             shared_available=0

@@ -575,7 +575,7 @@ crate::transcripts! {
         p> CONNECT id=p
         p< CONNACK present=0
         p> PUBLISH "t" qos=0 "before"
-        ! reload queue_qos0=true
+        ! reload queue.qos0=true
         p> PUBLISH "t" qos=0 "after"
         a> CONNECT id=a clean=0
         a< CONNACK present=1

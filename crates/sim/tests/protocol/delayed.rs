@@ -126,7 +126,7 @@ crate::transcripts! {
         p< PUBACK 4
         p> PUBLISH 5 "$delayed/9/t" qos=1 "6"
         p< PUBACK 5 QuotaExceeded
-        ! reload delayed_client_percent_max=75
+        ! reload delayed.client_percent_max=75
         p> PUBLISH 6 "$delayed/9/t" qos=1 "7"
         p< PUBACK 6
         "##
@@ -170,7 +170,7 @@ crate::transcripts! {
         p< CONNACK present=0
         p> PUBLISH 1 "$delayed/1/t" qos=1 "1"
         p< PUBACK 1
-        ! reload delayed_messages_max=0
+        ! reload delayed.messages_max=0
         p> PUBLISH 2 "$delayed/1/t" qos=1 "2"
         p< PUBACK 2 QuotaExceeded
         + 1100ms

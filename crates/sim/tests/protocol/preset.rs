@@ -122,7 +122,7 @@ crate::transcripts! {
         p< PUBACK 1
         p> PUBLISH 2 "u" qos=1 "3"
         p< PUBACK 2 NoMatchingSubscribers
-        ! reload queue_qos0=true
+        ! reload queue.qos0=true
         a> CONNECT id=a clean=0 expiry=600
         a< CONNACK present=1
         a< PUBLISH 2 "t" qos=1 "2"

@@ -277,14 +277,14 @@ crate::transcripts! {
         a< CONNACK present=0
         a> SUBSCRIBE 1 "$SYS/broker/clients/connected" qos=0
         a< SUBACK 1 [0]
-        ! reload sys_interval_s=10
+        ! reload sys.interval_s=10
         + 11s
         a< PUBLISH "$SYS/broker/clients/connected" qos=0 "1"
         b> CONNECT id=b
         b< CONNACK present=0
-        ! reload sys_interval_s=0
+        ! reload sys.interval_s=0
         + 30s
-        ! reload sys_interval_s=10
+        ! reload sys.interval_s=10
         + 11s
         a< PUBLISH "$SYS/broker/clients/connected" qos=0 "2"
         "##
