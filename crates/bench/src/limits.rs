@@ -22,7 +22,7 @@ pub(crate) const OPENING_MAX: usize = 1_000;
 pub(crate) const CONNECT_S_MAX: u64 = 30;
 
 /// Gaps remembered per stream and consumer. Above the bound the oldest gap is forgotten: its
-/// messages count as received, and a late arrival as a duplicate.
+/// messages stay lost, and a late arrival counts as a duplicate.
 pub(crate) const HOLES_MAX: usize = 1 << 16;
 
 /// Seconds to wait for messages in flight after publishing has ended.

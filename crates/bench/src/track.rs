@@ -1,7 +1,7 @@
 //! Deliveries of a stream to a consumer: in order, missing, late or duplicate, counted exactly.
 //!
-//! Invariant: every sequence number below `next` was received, is part of a hole, or belonged to a
-//! hole that was forgotten above `HOLES_MAX`.
+//! Invariant: every sequence number below `next` was received, is part of a hole, or counts in
+//! `forgotten`.
 
 use crate::limits::HOLES_MAX;
 use std::ops::Range;
@@ -19,6 +19,8 @@ pub(crate) struct StreamTrack {
 struct TrackFaults {
     /// Ranges of missing sequence numbers, ascending.
     holes: Vec<Range<u32>>,
+    /// Missing sequence numbers of holes that were dropped above `HOLES_MAX`.
+    forgotten: u64,
     duplicates: u64,
     late: u64,
 }
@@ -56,7 +58,8 @@ impl StreamTrack {
         if seq > self.next {
             trouble.holes.push(self.next..seq);
             if trouble.holes.len() > HOLES_MAX {
-                trouble.holes.remove(0);
+                let oldest = trouble.holes.remove(0);
+                trouble.forgotten += u64::from(oldest.end - oldest.start);
             }
             self.next = seq.wrapping_add(1);
             return;
@@ -76,7 +79,8 @@ impl StreamTrack {
     pub(crate) fn totals(&self) -> TrackTotals {
         let trouble = self.faults.as_deref();
         let holes = trouble.map_or(0, |trouble| {
-            trouble.holes.iter().map(|hole| u64::from(hole.end - hole.start)).sum()
+            let kept = trouble.holes.iter().map(|hole| u64::from(hole.end - hole.start));
+            kept.sum::<u64>() + trouble.forgotten
         });
         TrackTotals {
             received: u64::from(self.next - self.first) - holes,
@@ -167,6 +171,15 @@ mod tests {
         let expected =
             TrackTotals { received: 3, duplicates: 1, reordered: 1, ..TrackTotals::default() };
         assert_eq!(tracked(&[0, 2, 1, 1]), expected);
+    }
+
+    #[test]
+    fn holes_above_the_bound_stay_lost() {
+        let count = HOLES_MAX as u32 + 100;
+        let every_second: Vec<u32> = (0..count).map(|at| at * 2 + 1).collect();
+        let expected =
+            TrackTotals { received: count.into(), holes: count.into(), ..TrackTotals::default() };
+        assert_eq!(tracked(&every_second), expected);
     }
 
     #[test]
