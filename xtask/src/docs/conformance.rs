@@ -17,6 +17,14 @@ struct ClauseEvidence {
     tests: BTreeSet<CodeLocation>,
 }
 
+/// Claims by clause: what the server keeps, and what the client half of `mqtt` does. A statement
+/// that binds both sides is no less the server's for what a client does.
+#[derive(Default)]
+struct ClaimedEvidence {
+    server: BTreeMap<ClauseId, ClauseEvidence>,
+    client: BTreeMap<ClauseId, ClauseEvidence>,
+}
+
 /// A file, and the function in the file if the tag belongs to a function.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct CodeLocation {
@@ -26,7 +34,7 @@ struct CodeLocation {
 
 pub(super) fn write(tree: &SourceTree) -> Result<String, String> {
     let lists = StatementLists::read(tree)?;
-    let claimed = collect_evidence(tree, &lists)?;
+    let ClaimedEvidence { server: claimed, client } = collect_evidence(tree, &lists)?;
     let nothing = ClauseEvidence::default();
     let (mut rows, mut bare) = (Vec::new(), Vec::new());
     for statement in &lists.statements {
@@ -38,7 +46,28 @@ pub(super) fn write(tree: &SourceTree) -> Result<String, String> {
             rows.push((statement, merge_evidence(own, all)));
         }
     }
-    if bare.is_empty() { Ok(document(&lists, &rows)) } else { Err(bare.join("\n")) }
+    let clients = client_rows(&lists, &client, &mut bare);
+    if bare.is_empty() { Ok(document(&lists, &rows, &clients)) } else { Err(bare.join("\n")) }
+}
+
+/// The statements that the client half claims. Each binds a client, and has code and a test there.
+fn client_rows<'a>(
+    lists: &'a StatementLists,
+    claimed: &BTreeMap<ClauseId, ClauseEvidence>,
+    bare: &mut Vec<String>,
+) -> Vec<ConformanceRow<'a>> {
+    let mut rows = Vec::new();
+    for statement in &lists.statements {
+        let Some(evidence) = claimed.get(&statement.clause) else { continue };
+        if statement.binds == "S" {
+            let ClauseId { version, id } = &statement.clause;
+            bare.push(format!("{version} {id} binds servers alone, and {CLIENT} claims it"));
+        }
+        let missing = missing_evidence(statement, evidence, &[]);
+        bare.extend(missing.map(|missing| format!("{CLIENT}: {missing}")));
+        rows.push((statement, evidence.clone()));
+    }
+    rows
 }
 
 /// Returns the 5.0 statements equivalent to a 3.1.1 statement; empty for a 5.0 statement.
@@ -79,11 +108,8 @@ fn merge_evidence<'a>(
 }
 
 /// Collects the tags of all crates as [`ClauseEvidence`]; a tag without a statement is an error.
-fn collect_evidence(
-    tree: &SourceTree,
-    lists: &StatementLists,
-) -> Result<BTreeMap<ClauseId, ClauseEvidence>, String> {
-    let mut claimed: BTreeMap<ClauseId, ClauseEvidence> = BTreeMap::new();
+fn collect_evidence(tree: &SourceTree, lists: &StatementLists) -> Result<ClaimedEvidence, String> {
+    let mut claimed = ClaimedEvidence::default();
     let mut unknown = Vec::new();
     for source in tree.sources.iter().filter(|source| source.path.starts_with("crates/")) {
         let functions = source.functions();
@@ -93,7 +119,9 @@ fn collect_evidence(
                 continue;
             }
             let place = code_location(source, &functions, line);
-            let places = claimed.entry(clause).or_default();
+            let is_client = source.path.starts_with(CLIENT);
+            let side = if is_client { &mut claimed.client } else { &mut claimed.server };
+            let places = side.entry(clause).or_default();
             // A comment above a test function counts for the test, though it stands outside of it.
             let test = source.test[line] || source.test.get(line + 1) == Some(&true);
             if !test && source.path.starts_with("crates/sim/") {
@@ -107,7 +135,7 @@ fn collect_evidence(
     for (path, clause, line) in vector_claims(tree) {
         if lists.has(&clause) {
             let place = CodeLocation { path: path.to_string(), function: String::new() };
-            claimed.entry(clause).or_default().tests.insert(place);
+            claimed.server.entry(clause).or_default().tests.insert(place);
         } else {
             unknown.push(unknown_at(path, line, &clause));
         }
@@ -156,7 +184,11 @@ fn only_comments(source: &SourceFile, from: usize, to: usize) -> bool {
 
 type ConformanceRow<'a> = (&'a NormativeStatement, ClauseEvidence);
 
-fn document(lists: &StatementLists, rows: &[ConformanceRow<'_>]) -> String {
+fn document(
+    lists: &StatementLists,
+    rows: &[ConformanceRow<'_>],
+    clients: &[ConformanceRow<'_>],
+) -> String {
     let mut text = String::from(HEAD);
     line(&mut text, "\n| | statements | code and test | do not apply |\n|---|--:|--:|--:|");
     for version in [SpecVersion::V5, SpecVersion::V311] {
@@ -169,11 +201,14 @@ fn document(lists: &StatementLists, rows: &[ConformanceRow<'_>]) -> String {
     for version in [SpecVersion::V5, SpecVersion::V311] {
         line(&mut text, &format!("\n## MQTT {version}\n"));
         line(&mut text, "| id | binds | statement | code | tests |\n|---|---|---|---|---|");
-        for (statement, places) in rows.iter().filter(|row| row.0.clause.version == version) {
-            let NormativeStatement { clause, binds, paraphrase } = statement;
-            let (id, what) = (&clause.id, cell(paraphrase));
-            let (code, tests) = (location_links(&places.code), location_links(&places.tests));
-            line(&mut text, &format!("| {id} | {binds} | {what} | {code} | {tests} |"));
+        for row in rows.iter().filter(|row| row.0.clause.version == version) {
+            line(&mut text, &format!("| {}", evidence_cells(row)));
+        }
+    }
+    if !clients.is_empty() {
+        text.push_str(CLIENT_HEAD);
+        for row in clients {
+            line(&mut text, &format!("| {} | {}", row.0.clause.version, evidence_cells(row)));
         }
     }
     line(&mut text, "\n## Do not apply\n\n| version | id | statement | why |\n|---|---|---|---|");
@@ -185,6 +220,14 @@ fn document(lists: &StatementLists, rows: &[ConformanceRow<'_>]) -> String {
         }
     }
     text
+}
+
+fn evidence_cells(row: &ConformanceRow<'_>) -> String {
+    let (statement, places) = row;
+    let NormativeStatement { clause, binds, paraphrase } = statement;
+    let (id, what) = (&clause.id, cell(paraphrase));
+    let (code, tests) = (location_links(&places.code), location_links(&places.tests));
+    format!("{id} | {binds} | {what} | {code} | {tests} |")
 }
 
 fn line(text: &mut String, line: &str) {
@@ -217,6 +260,19 @@ with the code that keeps it and the tests that show it. Made by `cargo x gen` fr
 server, B both sides, C the client (a server may have to see it). A statement of 3.1.1 counts by its
 own tag, or by the 5.0 statements that `docs/clauses/same.tsv` says are the same. A statement that
 has no code or no test fails `cargo x gen`, and with it CI.
+";
+
+/// Folder of the client half.
+const CLIENT: &str = "crates/mqtt/src/client/";
+
+const CLIENT_HEAD: &str = "
+## The client half
+
+What `mqtt::client` keeps of the statements that bind clients, for bridges and other links, for
+`godwit pub` and `sub`, and for the load tester. No statement above counts by it.
+
+| version | id | binds | statement | code | tests |
+|---|---|---|---|---|---|
 ";
 
 #[cfg(test)]
@@ -276,6 +332,46 @@ mod tests {
                  \n## Do not apply\n\n| version | id | statement | why |\n|---|---|---|---|\n\
                  | 5.0 | MQTT-1.1.0-3 | three | a client's own choice |\n"
             )
+        );
+    }
+
+    /// The tree with a file of the client half.
+    fn tree_with_client(code: &str, client: &str) -> SourceTree {
+        let mut files = tree(code, VECTORS, SAME).files;
+        let (path, bytes) = ("crates/mqtt/src/client/ids.rs".to_string(), client.len() as u64);
+        files.push(TreeFile { path, bytes, text: Some(client.into()) });
+        SourceTree::new(files)
+    }
+
+    #[test]
+    fn what_the_client_half_keeps_stands_apart() {
+        let client = "//! A.\n/// [MQTT-1.1.0-3] [MQTT-1.1.0-4]\nfn id() {}\n#[cfg(test)]\n\
+                      mod tests {\n    // [MQTT-1.1.0-3] [MQTT-1.1.0-4]\n    #[test]\n    \
+                      fn both_hold() {}\n}\n";
+        let text = write(&tree_with_client(CODE, client)).expect("both have all");
+        let ids = "[mqtt/client/ids.rs](../crates/mqtt/src/client/ids.rs)";
+        let section = format!(
+            "|---|---|---|---|---|---|\n\
+             | 5.0 | MQTT-1.1.0-3 | C | three | {ids} id | {ids} both_hold |\n\
+             | 5.0 | MQTT-1.1.0-4 | B | four | {ids} id | {ids} both_hold |\n\
+             \n## Do not apply\n"
+        );
+        assert!(text.contains(&section), "{text}");
+        // The server has to keep its own.
+        let code = CODE.replace(" [MQTT-1.1.0-4]", "");
+        let why = write(&tree_with_client(&code, client)).expect_err("four has no code");
+        assert_eq!(why, "5.0 MQTT-1.1.0-4 has no code: four");
+    }
+
+    #[test]
+    fn the_client_half_claims_what_binds_clients_and_tests_it() {
+        let client = "//! A.\n/// [MQTT-1.1.0-1] [MQTT-1.1.0-4]\nfn id() {}\n";
+        let why = write(&tree_with_client(CODE, client)).expect_err("no tests");
+        assert_eq!(
+            why,
+            "5.0 MQTT-1.1.0-1 binds servers alone, and crates/mqtt/src/client/ claims it\n\
+             crates/mqtt/src/client/: 5.0 MQTT-1.1.0-1 has no test: one\n\
+             crates/mqtt/src/client/: 5.0 MQTT-1.1.0-4 has no test: four"
         );
     }
 
