@@ -1,10 +1,12 @@
-//! MQTT 3.1, 3.1.1 and 5.0: decodes and encodes packets, in one path for all versions.
+//! MQTT 3.1, 3.1.1 and 5.0: decodes and encodes packets, in one path for all versions, and the
+//! client's half of the protocol.
 //!
 //! The crate is free of I/O, clocks and threads. Decoding borrows from its input and allocates
 //! nothing; every length is checked before use. The version is data: 3.1.1 is MQTT 5 without
 //! properties and with fewer reason codes, and only `decode` and `encode` know the difference.
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod encode;
 pub mod filters;
 pub mod frame;

@@ -12,12 +12,12 @@ use crate::outbox::Outbox;
 use crate::routing::exclusive::restore_exclusive;
 use crate::routing::namespace::parse_known_share;
 use crate::routing::topics::SubscriptionFlags;
-use crate::session::packet_ids::PacketIds;
 use crate::session::session_table::GroupMembership;
 use crate::shard::Shard;
 use crate::timer::ShardTimer;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use mqtt::client::PacketIds;
 use mqtt::{PacketId, SubscribeOptions};
 use std::sync::Arc;
 

@@ -17,8 +17,8 @@ use crate::limits::FLIGHT_SPAN_MAX;
 use crate::routing::message::PooledMessageId;
 use crate::routing::topics::SubscriptionFlags;
 use crate::session::overdue_slots::OverdueSlots;
-use crate::session::packet_ids::PacketIds;
 use crate::session::sent_slots::SentSlots;
+use mqtt::client::PacketIds;
 use mqtt::{PacketId, QoS};
 use std::collections::VecDeque;
 

@@ -7,7 +7,6 @@ pub(crate) mod encoded_publish;
 pub(crate) mod flight;
 pub(crate) mod id_shifts;
 pub(crate) mod overdue_slots;
-pub(crate) mod packet_ids;
 pub mod preset;
 pub(crate) mod queue_age;
 pub(crate) mod queue_drain;

@@ -1,39 +1,42 @@
 //! A sorted set of packet ids. A client counts ids up, so a new id belongs at the end and a
 //! released id is near the front, whatever the size of the set.
 
-use mqtt::PacketId;
+use crate::PacketId;
 use std::collections::VecDeque;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PacketIds(VecDeque<PacketId>);
+pub struct PacketIds(VecDeque<PacketId>);
 
 impl PacketIds {
     #[inline]
-    pub(crate) fn contains(&self, id: PacketId) -> bool {
+    pub fn contains(&self, id: PacketId) -> bool {
         self.0.binary_search(&id).is_ok()
     }
 
-    pub(crate) fn insert(&mut self, id: PacketId) {
-        if let Err(place) = self.0.binary_search(&id) {
+    /// Whether it was not one of them before.
+    pub fn insert(&mut self, id: PacketId) -> bool {
+        let place = self.0.binary_search(&id);
+        if let Err(place) = place {
             self.0.insert(place, id);
         }
+        place.is_err()
     }
 
     /// Removes an id. Returns whether the id was present.
-    pub(crate) fn remove(&mut self, id: PacketId) -> bool {
+    pub fn remove(&mut self, id: PacketId) -> bool {
         let place = self.0.binary_search(&id);
         place.is_ok_and(|place| self.0.remove(place).is_some())
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = PacketId> {
+    pub fn iter(&self) -> impl Iterator<Item = PacketId> {
         self.0.iter().copied()
     }
 }
@@ -58,8 +61,8 @@ mod tests {
             if draw.is_multiple_of(3) {
                 assert_eq!(ids.remove(id), naive.remove(&id));
             } else {
-                assert_eq!(ids.contains(id), !naive.insert(id));
-                ids.insert(id);
+                assert_eq!(ids.contains(id), naive.contains(&id));
+                assert_eq!(ids.insert(id), naive.insert(id));
             }
             assert_eq!(ids.len(), naive.len());
         }

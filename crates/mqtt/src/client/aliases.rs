@@ -1,0 +1,160 @@
+//! Topic aliases of one connection, in each direction. Both are bounded by what the receiver
+//! announced, and end with the connection.
+
+use crate::{Property, Publish, Violation};
+use std::collections::HashMap;
+
+/// Aliases that the server assigns.
+#[derive(Debug, Default)]
+pub struct IncomingAliases {
+    /// Topic Alias Maximum of CONNECT.
+    max: u16,
+    topics: HashMap<u16, String>,
+}
+
+/// Aliases that the client assigns: one to each topic while there are some.
+#[derive(Debug, Default)]
+pub struct OutgoingAliases {
+    max: u16,
+    numbers: HashMap<String, u16>,
+}
+
+/// Names of the topic in a PUBLISH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopicAliasChoice {
+    /// The alias alone.
+    Known(u16),
+    /// Both, since the server does not know the alias yet.
+    New(u16),
+    /// The topic alone.
+    None,
+}
+
+impl IncomingAliases {
+    pub fn new(max: u16) -> IncomingAliases {
+        IncomingAliases { max, topics: HashMap::new() }
+    }
+
+    /// The topic of a message. An alias that the client did not allow stands for nothing, and a
+    /// topic beside it counts.
+    pub fn resolve<'a>(&'a mut self, publish: &Publish<'a>) -> Result<&'a str, Violation> {
+        let Some(alias) = topic_alias(publish) else { return Ok(publish.topic) };
+        if publish.topic.is_empty() {
+            return self.topics.get(&alias).map(String::as_str).ok_or(Violation::AliasUnknown);
+        }
+        if (1..=self.max).contains(&alias) {
+            // [MQTT-3.3.2-10]
+            match self.topics.get_mut(&alias) {
+                Some(topic) => publish.topic.clone_into(topic),
+                None => _ = self.topics.insert(alias, publish.topic.to_string()),
+            }
+        }
+        Ok(publish.topic)
+    }
+
+    /// The alias stands for nothing from now on.
+    pub fn forget(&mut self, alias: u16) {
+        self.topics.remove(&alias);
+    }
+}
+
+impl OutgoingAliases {
+    /// `max`: Topic Alias Maximum of the server, or less.
+    pub fn new(max: u16) -> OutgoingAliases {
+        OutgoingAliases { max, numbers: HashMap::new() }
+    }
+
+    pub fn assign(&mut self, topic: &str) -> TopicAliasChoice {
+        if let Some(number) = self.numbers.get(topic) {
+            return TopicAliasChoice::Known(*number);
+        }
+        // [MQTT-3.2.2-17] [MQTT-3.2.2-18] [MQTT-3.3.2-9]
+        if self.numbers.len() >= usize::from(self.max) {
+            return TopicAliasChoice::None;
+        }
+        let number = self.numbers.len() as u16 + 1;
+        self.numbers.insert(topic.into(), number);
+        TopicAliasChoice::New(number)
+    }
+
+    /// The PUBLISH that assigned the last alias, to this topic, was not sent.
+    pub fn revoke(&mut self, topic: &str) {
+        self.numbers.remove(topic);
+    }
+}
+
+fn topic_alias(publish: &Publish<'_>) -> Option<u16> {
+    publish.properties.iter().find_map(|property| match property {
+        Property::TopicAlias(alias) => Some(alias),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PropertiesBuf, QoS};
+
+    fn resolve(
+        aliases: &mut IncomingAliases,
+        topic: &str,
+        alias: Option<u16>,
+    ) -> Result<String, Violation> {
+        let mut properties = PropertiesBuf::default();
+        properties.push(Property::ContentType("c"));
+        alias.into_iter().for_each(|alias| _ = properties.push(Property::TopicAlias(alias)));
+        let publish = Publish {
+            dup: false,
+            qos: QoS::AtMostOnce,
+            retain: false,
+            topic,
+            packet_id: None,
+            properties: properties.as_properties(),
+            payload: b"",
+        };
+        aliases.resolve(&publish).map(str::to_string)
+    }
+
+    #[test]
+    fn an_alias_stands_for_the_topic_that_it_came_with_last() {
+        // [MQTT-3.3.2-10]
+        let mut aliases = IncomingAliases::new(2);
+        assert_eq!(resolve(&mut aliases, "a", None), Ok("a".into()));
+        assert_eq!(resolve(&mut aliases, "a", Some(2)), Ok("a".into()));
+        assert_eq!(resolve(&mut aliases, "", Some(2)), Ok("a".into()));
+        assert_eq!(resolve(&mut aliases, "b", Some(2)), Ok("b".into()));
+        assert_eq!(resolve(&mut aliases, "", Some(2)), Ok("b".into()));
+        assert_eq!(resolve(&mut aliases, "", Some(1)), Err(Violation::AliasUnknown));
+        aliases.forget(2);
+        assert_eq!(resolve(&mut aliases, "", Some(2)), Err(Violation::AliasUnknown));
+    }
+
+    #[test]
+    fn an_alias_above_the_maximum_is_not_remembered() {
+        let mut aliases = IncomingAliases::new(2);
+        assert_eq!(resolve(&mut aliases, "a", Some(3)), Ok("a".into()));
+        assert_eq!(resolve(&mut aliases, "", Some(3)), Err(Violation::AliasUnknown));
+        // A server that assigns more than it may makes the client keep nothing.
+        (1..=u16::MAX).for_each(|alias| _ = resolve(&mut aliases, "a", Some(alias)));
+        assert_eq!(aliases.topics.len(), 2);
+    }
+
+    #[test]
+    fn the_client_assigns_as_many_aliases_as_the_server_takes() {
+        // [MQTT-3.2.2-17] [MQTT-3.3.2-9]
+        let mut aliases = OutgoingAliases::new(2);
+        assert_eq!(aliases.assign("a"), TopicAliasChoice::New(1));
+        assert_eq!(aliases.assign("b"), TopicAliasChoice::New(2));
+        assert_eq!(aliases.assign("c"), TopicAliasChoice::None);
+        assert_eq!(aliases.assign("a"), TopicAliasChoice::Known(1));
+        aliases.revoke("b");
+        assert_eq!(aliases.assign("c"), TopicAliasChoice::New(2));
+        assert_eq!(aliases.assign("b"), TopicAliasChoice::None);
+    }
+
+    #[test]
+    fn a_server_that_announces_no_aliases_gets_none() {
+        // [MQTT-3.2.2-18]
+        assert_eq!(OutgoingAliases::default().assign("a"), TopicAliasChoice::None);
+    }
+}

@@ -1,0 +1,229 @@
+//! Packets of a client that wait for an acknowledgement, by their packet ids.
+//!
+//! ```text
+//!   PUBLISH QoS 1  -->  PubAck  ------------------------------- PUBACK -->  gone
+//!   PUBLISH QoS 2  -->  PubRec  -- PUBREC -->  PubComp  ------ PUBCOMP -->  gone
+//!                         +-- PUBREC with a reason from 0x80 on ---------->  gone
+//!   SUBSCRIBE      -->  SubAck  ------------------------------- SUBACK -->  gone
+//!   UNSUBSCRIBE    -->  UnsubAck  --------------------------- UNSUBACK -->  gone
+//! ```
+//!
+//! Packets stand in the order in which they were sent, and numbers count along with the ids: so a
+//! server that answers in order has its packet found at the front, and others by a binary search.
+//! Only a packet that is unanswered while all other ids were used makes both look further.
+
+use crate::{PacketId, PacketType, PublishAck};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+#[derive(Clone, Debug)]
+pub struct UnacknowledgedPackets<T> {
+    packets: VecDeque<UnacknowledgedPacket<T>>,
+    /// Id that the next packet gets if it is free, and its number.
+    next_id: PacketId,
+    next: u64,
+    /// Number of the packets that are not PUBLISH.
+    requests: usize,
+    /// Numbers of the packets that the present connection has still to send again.
+    resends: Range<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnacknowledgedPacket<T> {
+    number: u64,
+    /// The caller's own memory of the packet.
+    pub value: T,
+    pub packet_id: PacketId,
+    /// PUBACK, PUBREC, PUBCOMP, SUBACK or UNSUBACK.
+    pub awaits: PacketType,
+}
+
+/// Meaning of a PUBACK, PUBREC or PUBCOMP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckOutcome<T> {
+    /// The server has the message, or does not want it, as the reason code says.
+    Complete(T),
+    /// The client is to send PUBREL.
+    Release,
+    /// No message waits for it.
+    Unexpected,
+}
+
+impl<T> Default for UnacknowledgedPackets<T> {
+    fn default() -> UnacknowledgedPackets<T> {
+        UnacknowledgedPackets::starting_at(PacketId::MIN)
+    }
+}
+
+impl<T> UnacknowledgedPackets<T> {
+    /// `first`: the id of the first packet.
+    pub fn starting_at(first: PacketId) -> UnacknowledgedPackets<T> {
+        UnacknowledgedPackets {
+            packets: VecDeque::new(),
+            next_id: first,
+            next: IDS,
+            requests: 0,
+            resends: 0..0,
+        }
+    }
+
+    /// Adds a packet that is about to be sent. Returns its id, or `None` where all are in use.
+    #[inline]
+    pub fn add(&mut self, awaits: PacketType, value: T) -> Option<PacketId> {
+        if self.packets.len() >= IDS as usize {
+            return None;
+        }
+        // [MQTT-2.2.1-3] [MQTT-4.3.2-1] [MQTT-4.3.3-1]
+        while self.has_lapped() && self.packets.iter().any(|it| it.packet_id == self.next_id) {
+            self.advance();
+        }
+        let (number, packet_id) = (self.next, self.next_id);
+        self.advance();
+        self.requests += usize::from(is_request(awaits));
+        self.packets.push_back(UnacknowledgedPacket { number, value, packet_id, awaits });
+        Some(packet_id)
+    }
+
+    /// Takes an acknowledgement of a PUBLISH; `kind` is PUBACK, PUBREC or PUBCOMP. One that does
+    /// not belong to the state of its packet changes nothing.
+    #[inline]
+    pub fn acknowledge(&mut self, kind: PacketType, ack: &PublishAck<'_>) -> AckOutcome<T> {
+        let Some(at) = self.position(ack.packet_id) else { return AckOutcome::Unexpected };
+        let is_accepted = !ack.reason.is_error();
+        match (self.packets[at].awaits, kind) {
+            // [MQTT-4.3.3-4] [MQTT-4.3.3-5] [MQTT-4.3.3-6]
+            (PacketType::PubRec | PacketType::PubComp, PacketType::PubRec) if is_accepted => {
+                self.packets[at].awaits = PacketType::PubComp;
+                AckOutcome::Release
+            }
+            // [MQTT-4.3.2-3] [MQTT-4.3.3-3] [MQTT-4.4.0-2]
+            (PacketType::PubAck, PacketType::PubAck)
+            | (PacketType::PubRec, PacketType::PubRec)
+            | (PacketType::PubComp, PacketType::PubComp) => {
+                self.remove(at).map_or(AckOutcome::Unexpected, AckOutcome::Complete)
+            }
+            _ => AckOutcome::Unexpected,
+        }
+    }
+
+    /// Takes SUBACK or UNSUBACK. Returns the value of the request.
+    pub fn answer_request(&mut self, kind: PacketType, packet_id: PacketId) -> Option<T> {
+        let at = self.position(packet_id)?;
+        let is_answer = is_request(kind) && self.packets[at].awaits == kind;
+        if is_answer { self.remove(at) } else { None }
+    }
+
+    /// Whether one more PUBLISH may be sent where `receive_maximum` of them may be unacknowledged.
+    /// [MQTT-4.9.0-1] [MQTT-4.9.0-2]
+    #[inline]
+    pub fn has_room(&self, receive_maximum: u16) -> bool {
+        self.publish_count() < usize::from(receive_maximum) && self.resends.is_empty()
+    }
+
+    #[inline]
+    pub fn publish_count(&self) -> usize {
+        self.packets.len() - self.requests
+    }
+
+    pub fn request_count(&self) -> usize {
+        self.requests
+    }
+
+    /// In the order in which they were sent.
+    pub fn iter(&self) -> impl Iterator<Item = &UnacknowledgedPacket<T>> {
+        self.packets.iter()
+    }
+
+    /// Forgets all packets; their ids are not given again soon.
+    pub fn clear(&mut self) {
+        self.packets.clear();
+        (self.requests, self.resends) = (0, 0..0);
+    }
+
+    /// Another connection has resumed the session: messages are to be sent again, and requests
+    /// belonged to the connection before it.
+    pub fn start_resending(&mut self) {
+        self.packets.retain(|packet| !is_request(packet.awaits));
+        (self.requests, self.resends) = (0, 0..self.next);
+        self.end_resending();
+    }
+
+    /// The next message to be sent again: PUBREL where it awaits PUBCOMP, and otherwise PUBLISH
+    /// with DUP. `None` when that was all, or for now when `receive_maximum` of them are
+    /// unacknowledged in this connection. [MQTT-3.3.1-1] [MQTT-4.4.0-1] [MQTT-4.6.0-1]
+    pub fn next_resend(&mut self, receive_maximum: u16) -> Option<&mut UnacknowledgedPacket<T>> {
+        let at = self.packets.partition_point(|packet| packet.number < self.resends.start);
+        let until = self.packets.partition_point(|packet| packet.number < self.resends.end);
+        let sent = self.publish_count() - (until - at);
+        if self.resends.is_empty() || sent >= usize::from(receive_maximum) {
+            return None;
+        }
+        self.resends.start = self.packets.get(at)?.number + 1;
+        self.end_resending();
+        self.packets.get_mut(at)
+    }
+
+    /// Ends it where nothing is left to be sent again.
+    fn end_resending(&mut self) {
+        let at = self.packets.partition_point(|packet| packet.number < self.resends.start);
+        if self.packets.get(at).is_none_or(|packet| packet.number >= self.resends.end) {
+            self.resends = 0..0;
+        }
+    }
+
+    /// Whether ids of packets may be those of later numbers, too.
+    #[inline]
+    fn has_lapped(&self) -> bool {
+        self.packets.front().is_some_and(|front| front.number + IDS <= self.next)
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        self.next += 1;
+        self.next_id = self.next_id.checked_add(1).unwrap_or(PacketId::MIN);
+    }
+
+    #[inline]
+    fn position(&self, packet_id: PacketId) -> Option<usize> {
+        let front = self.packets.front()?;
+        if front.packet_id == packet_id {
+            return Some(0);
+        }
+        let id_distance = u64::from(self.next_id.get()) + IDS - u64::from(packet_id.get());
+        let number = self.next - ((id_distance - 1) % IDS + 1);
+        // Where none between has gone, numbers are places.
+        let place = number.checked_sub(front.number)? as usize;
+        if self.packets.get(place).is_some_and(|packet| packet.number == number) {
+            return Some(place);
+        }
+        let found = self.packets.binary_search_by_key(&number, |packet| packet.number).ok();
+        found.or_else(|| {
+            let is_old = |packet: &UnacknowledgedPacket<T>| packet.packet_id == packet_id;
+            self.has_lapped().then(|| self.packets.iter().position(is_old)).flatten()
+        })
+    }
+
+    #[inline]
+    fn remove(&mut self, at: usize) -> Option<T> {
+        let packet = match at {
+            0 => self.packets.pop_front(),
+            _ => self.packets.remove(at),
+        }?;
+        self.requests -= usize::from(is_request(packet.awaits));
+        if !self.resends.is_empty() {
+            self.end_resending();
+        }
+        Some(packet.value)
+    }
+}
+
+#[inline]
+fn is_request(awaits: PacketType) -> bool {
+    matches!(awaits, PacketType::SubAck | PacketType::UnsubAck)
+}
+
+/// Number of packet ids.
+const IDS: u64 = u16::MAX as u64;
+
+#[cfg(test)]
+mod tests;
