@@ -6,7 +6,8 @@
 
 use super::stream::ClientStream;
 use super::{ClientError, EXIT_LOST};
-use mqtt::{Disconnect, Packet, Properties, ProtocolVersion, ReasonCode};
+use mqtt::client::{ClientSession, KeepAlive, KeepAliveStep};
+use mqtt::{Disconnect, Packet, Properties, ProtocolVersion, ReasonCode, Violation};
 use std::io::{self, BufRead, BufReader, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
@@ -17,13 +18,12 @@ pub(super) struct BlockingConnection {
     version: ProtocolVersion,
     client_id: String,
     debug: bool,
+    pub(super) session: ClientSession<()>,
     sender: SyncSender<ReaderEvent>,
     events: Receiver<ReaderEvent>,
     out: Vec<u8>,
-    keep_alive: Option<Duration>,
+    keep_alive: KeepAlive<Instant>,
     sent_at: Instant,
-    /// When the PINGREQ left that is not answered yet.
-    pinged_at: Option<Instant>,
 }
 
 /// A whole packet, still encoded.
@@ -64,17 +64,18 @@ impl BlockingConnection {
             version,
             client_id: client_id.to_string(),
             debug,
+            session: ClientSession::default(),
             sender,
             events,
             out: Vec::new(),
-            keep_alive: None,
+            keep_alive: KeepAlive::new(Duration::ZERO, Duration::ZERO),
             sent_at: Instant::now(),
-            pinged_at: None,
         })
     }
 
     pub(super) fn keep_alive(&mut self, seconds: u16) {
-        self.keep_alive = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+        let interval = Duration::from_secs(seconds.into());
+        self.keep_alive = KeepAlive::new(interval, interval);
     }
 
     pub(super) fn send(&mut self, packet: &Packet<'_>) -> Result<(), ClientError> {
@@ -84,6 +85,9 @@ impl BlockingConnection {
 
     /// For many packets at once: they leave with the next `flush`, or when there are many.
     pub(super) fn queue(&mut self, packet: &Packet<'_>) {
+        if let Packet::Connect(connect) = packet {
+            self.session.connect(connect);
+        }
         packet.encode(self.version, &mut self.out);
         self.trace_packet("sending", packet);
     }
@@ -106,13 +110,18 @@ impl BlockingConnection {
         }
     }
 
-    pub(super) fn decode<'a>(&self, frame: &'a EncodedPacket) -> Result<Packet<'a>, ClientError> {
-        let broken =
-            |violation| connection_lost(&format!("the broker broke the protocol: {violation}"));
-        let whole = mqtt::split_frame(&frame.0, u32::MAX).map_err(broken)?;
+    pub(super) fn decode<'a>(
+        &mut self,
+        frame: &'a EncodedPacket,
+    ) -> Result<Packet<'a>, ClientError> {
+        let whole = mqtt::split_frame(&frame.0, u32::MAX).map_err(protocol_error)?;
         let whole = whole.ok_or_else(|| connection_lost("the broker sent half a packet"))?;
-        let packet = Packet::decode(whole, self.version).map_err(broken)?;
+        let packet = Packet::decode(whole, self.version).map_err(protocol_error)?;
         self.trace_packet("received", &packet);
+        if let Packet::ConnAck(connack) = &packet {
+            // A refusal is for whoever waits for CONNACK.
+            let _ = self.session.on_connack(connack);
+        }
         Ok(packet)
     }
 
@@ -133,11 +142,11 @@ impl BlockingConnection {
         loop {
             let now = Instant::now();
             self.ping(now)?;
-            let until = [deadline, self.next_ping()].into_iter().flatten().min();
+            let until = [deadline, self.keep_alive.due(self.sent_at)].into_iter().flatten().min();
             let left = until.map_or(FOREVER, |until| until.saturating_duration_since(now));
             match self.events.recv_timeout(left) {
                 Ok(ReaderEvent::Frame(EncodedPacket(bytes))) if bytes == mqtt::PINGRESP => {
-                    self.pinged_at = None
+                    self.keep_alive.on_answer();
                 }
                 Ok(ReaderEvent::Frame(frame)) => return Ok(ClientInput::Frame(frame)),
                 Ok(ReaderEvent::Lines(lines)) => return Ok(ClientInput::Lines(lines)),
@@ -159,7 +168,7 @@ impl BlockingConnection {
         let event = self.events.try_recv().ok()?;
         match event {
             ReaderEvent::Frame(EncodedPacket(bytes)) if bytes == mqtt::PINGRESP => {
-                self.pinged_at = None;
+                self.keep_alive.on_answer();
                 self.try_receive()
             }
             ReaderEvent::Frame(frame) => Some(ClientInput::Frame(frame)),
@@ -192,27 +201,19 @@ impl BlockingConnection {
     }
 
     fn ping(&mut self, now: Instant) -> Result<(), ClientError> {
-        let Some(keep_alive) = self.keep_alive else { return Ok(()) };
-        match self.pinged_at {
-            // This process was stopped for a while: an answer may have come and not been read.
-            Some(at) if now >= at + keep_alive + STOPPED => {
-                self.pinged_at = Some(now);
-                self.send(&Packet::PingReq)
-            }
-            Some(at) if now >= at + keep_alive => {
+        let due = self.keep_alive.due(self.sent_at);
+        // This process was stopped for a while: an answer may have come and not been read.
+        let was_stopped = due.is_some_and(|due| now >= due + STOPPED);
+        match self.keep_alive.step(self.sent_at, now) {
+            KeepAliveStep::Wait => Ok(()),
+            KeepAliveStep::Lost if !was_stopped => {
                 Err(connection_lost("the broker does not answer pings"))
             }
-            None if now >= self.sent_at + keep_alive => {
-                self.pinged_at = Some(now);
+            KeepAliveStep::Lost | KeepAliveStep::Ping => {
+                self.keep_alive.on_ping_sent(now);
                 self.send(&Packet::PingReq)
             }
-            _ => Ok(()),
         }
-    }
-
-    fn next_ping(&self) -> Option<Instant> {
-        let from = self.pinged_at.unwrap_or(self.sent_at);
-        self.keep_alive.map(|keep_alive| from + keep_alive)
     }
 
     fn trace_packet(&self, way: &str, packet: &Packet<'_>) {
@@ -246,6 +247,10 @@ impl StdinLines {
 /// The broker ended the connection, or the network did.
 pub(super) fn connection_lost(why: &str) -> ClientError {
     ClientError::new(EXIT_LOST, format!("the connection was lost: {why}"))
+}
+
+pub(super) fn protocol_error(violation: Violation) -> ClientError {
+    connection_lost(&format!("the broker broke the protocol: {violation}"))
 }
 
 fn is_closed(error: &io::Error) -> bool {

@@ -5,8 +5,9 @@ use super::connection::{BlockingConnection, ClientInput, StdinLines, connection_
 use super::{ClientError, EXIT_NO_CONNECTION, report_flag_errors, report_result};
 use crate::flags::{self, CliFlag, ParsedFlag};
 use crate::print;
-use mqtt::{Packet, PacketId, Properties, Publish, PublishAck, QoS, ReasonCode};
-use std::collections::{BTreeMap, VecDeque};
+use mqtt::client::{AckOutcome, success_ack};
+use mqtt::{Packet, PacketType, Publish, ReasonCode};
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
@@ -161,24 +162,11 @@ enum PublishSource {
     Ended,
 }
 
-/// Acknowledgement that a message in flight still needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ExpectedAck {
-    /// PUBACK
-    Acknowledged,
-    /// PUBCOMP
-    Completed,
-    /// PUBREC
-    Received,
-}
-
 struct PublishRun<'a> {
     command: &'a PublishCommand,
     wire: BlockingConnection,
     source: PublishSource,
-    window: usize,
-    flights: BTreeMap<PacketId, ExpectedAck>,
-    packet_id: PacketId,
+    window: u16,
     /// The first message that the broker refused; the others go on.
     first_refusal: Option<ClientError>,
 }
@@ -200,23 +188,15 @@ impl<'a> PublishRun<'a> {
                 PublishSource::Lines { lines, pending: VecDeque::new() }
             }
         };
-        let window = usize::from(job.inflight_max.min(welcome.receive_maximum));
-        let (flights, packet_id) = (BTreeMap::new(), PacketId::MIN);
-        Ok(PublishRun {
-            command: job,
-            wire,
-            source,
-            window,
-            flights,
-            packet_id,
-            first_refusal: None,
-        })
+        let window = job.inflight_max.min(welcome.receive_maximum);
+        Ok(PublishRun { command: job, wire, source, window, first_refusal: None })
     }
 
     fn publish_all(&mut self) -> Result<(), ClientError> {
         loop {
             let wake_at = self.fill()?;
-            if matches!(self.source, PublishSource::Ended) && self.flights.is_empty() {
+            let unacknowledged = self.wire.session.unacknowledged.publish_count();
+            if matches!(self.source, PublishSource::Ended) && unacknowledged == 0 {
                 return Ok(());
             }
             match self.wire.wait(wake_at)? {
@@ -238,7 +218,7 @@ impl<'a> PublishRun<'a> {
 
     /// Sends what may be sent now; returns when there will be more to send.
     fn fill(&mut self) -> Result<Option<Instant>, ClientError> {
-        while self.flights.len() < self.window {
+        while self.wire.session.unacknowledged.has_room(self.window) {
             match &mut self.source {
                 PublishSource::Ended => return Ok(None),
                 PublishSource::Lines { lines, pending } => match pending.pop_front() {
@@ -268,14 +248,7 @@ impl<'a> PublishRun<'a> {
 
     fn send(&mut self, payload: &[u8]) -> Result<(), ClientError> {
         let qos = self.command.options.qos;
-        let packet_id = (qos != QoS::AtMostOnce).then(|| self.next_packet_id());
-        let owed = match qos {
-            QoS::AtLeastOnce => ExpectedAck::Acknowledged,
-            QoS::AtMostOnce | QoS::ExactlyOnce => ExpectedAck::Received,
-        };
-        if let Some(packet_id) = packet_id {
-            self.flights.insert(packet_id, owed);
-        }
+        let packet_id = self.wire.session.publish(qos, ());
         self.wire.queue(&Packet::Publish(Publish {
             dup: false,
             qos,
@@ -293,29 +266,20 @@ impl<'a> PublishRun<'a> {
     }
 
     fn on_ack(&mut self, packet: &Packet<'_>) -> Result<(), ClientError> {
-        let (ack, owed) = match packet {
-            Packet::PubAck(ack) => (ack, ExpectedAck::Acknowledged),
-            Packet::PubRec(ack) => (ack, ExpectedAck::Received),
-            Packet::PubComp(ack) => (ack, ExpectedAck::Completed),
+        let (ack, kind) = match packet {
+            Packet::PubAck(ack) => (ack, PacketType::PubAck),
+            Packet::PubRec(ack) => (ack, PacketType::PubRec),
+            Packet::PubComp(ack) => (ack, PacketType::PubComp),
             Packet::Disconnect(disconnect) => {
                 let why = format!("the broker ended the connection: {}", disconnect.reason);
                 return Err(ClientError::new(disconnect.reason.code(), why));
             }
             _ => return Ok(()),
         };
-        if self.flights.get(&ack.packet_id) != Some(&owed) {
-            return Ok(());
-        }
-        if ack.reason.is_error() {
-            self.on_refusal(ack.reason);
-        }
-        if owed == ExpectedAck::Received && !ack.reason.is_error() {
-            self.flights.insert(ack.packet_id, ExpectedAck::Completed);
-            let (packet_id, properties) = (ack.packet_id, Properties::default());
-            let release = PublishAck { packet_id, reason: ReasonCode::Success, properties };
-            self.wire.queue(&Packet::PubRel(release));
-        } else {
-            self.flights.remove(&ack.packet_id);
+        match self.wire.session.on_publish_ack(kind, ack) {
+            AckOutcome::Complete(()) if ack.reason.is_error() => self.on_refusal(ack.reason),
+            AckOutcome::Complete(()) | AckOutcome::Unexpected => {}
+            AckOutcome::Release => self.wire.queue(&Packet::PubRel(success_ack(ack.packet_id))),
         }
         Ok(())
     }
@@ -326,17 +290,6 @@ impl<'a> PublishRun<'a> {
             let _ = writeln!(io::stderr(), "Error: {why}");
         }
         self.first_refusal.get_or_insert(ClientError::new(reason.code(), why));
-    }
-
-    /// The window is far smaller than the number of ids, so a free one is near.
-    fn next_packet_id(&mut self) -> PacketId {
-        loop {
-            let id = self.packet_id;
-            self.packet_id = id.checked_add(1).unwrap_or(PacketId::MIN);
-            if !self.flights.contains_key(&id) {
-                return id;
-            }
-        }
     }
 }
 

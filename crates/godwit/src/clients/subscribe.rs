@@ -1,18 +1,18 @@
 //! `godwit sub`: subscribes, prints what arrives, and comes back when the connection is lost.
 
 use super::client_options::{self, ClientOptions, flag};
-use super::connection::{BlockingConnection, ClientInput};
+use super::connection::{BlockingConnection, ClientInput, protocol_error};
 use super::format::{FIELDS, MessageFormat};
 use super::publish::has_client_id_flag;
 use super::{ClientError, EXIT_LOST, EXIT_TIMEOUT, report_flag_errors, report_result};
 use crate::flags::{self, CliFlag, ParsedFlag};
 use crate::print;
+use mqtt::client::{ClientSession, receipt};
 use mqtt::{
-    FilterListBuf, Packet, PacketId, Properties, Publish, PublishAck, QoS, ReasonCode, Subscribe,
+    FilterListBuf, Packet, PacketType, Properties, Publish, QoS, ReasonCode, Subscribe,
     SubscribeOptions, SubscriptionListBuf, Unsubscribe,
 };
 use net::timestamp::UnixTimestamp;
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::process::ExitCode;
@@ -150,7 +150,7 @@ impl SubscribeCommand {
             command: self,
             out: BufWriter::new(io::stdout().lock()),
             left: self.count,
-            received: HashSet::new(),
+            session: ClientSession::default(),
         };
         let mut connected_before = false;
         loop {
@@ -201,8 +201,8 @@ struct MessagePrinter<'a> {
     out: BufWriter<StdoutLock<'static>>,
     /// Messages that `-C` still allows.
     left: Option<u64>,
-    /// QoS 2 messages that were printed and not released yet.
-    received: HashSet<PacketId>,
+    /// As the connection before this one left it.
+    session: ClientSession<()>,
 }
 
 impl MessagePrinter<'_> {
@@ -218,11 +218,12 @@ impl MessagePrinter<'_> {
             connected => connected?,
         };
         *before = true;
-        if !welcome.session_present {
-            self.received.clear();
+        if welcome.session_present {
+            wire.session.resume(std::mem::take(&mut self.session));
         }
         self.send_requests(&mut wire);
         let end = self.receive(&mut wire, deadline);
+        self.session = std::mem::take(&mut wire.session);
         let reached = matches!(&end, Ok(())) || matches!(&end, Err(end) if end.code != EXIT_LOST);
         if reached {
             let _ = wire.disconnect(self.command.client.properties.disconnect.as_properties());
@@ -235,9 +236,11 @@ impl MessagePrinter<'_> {
         for filter in &self.command.filters {
             subscriptions.push(filter, self.command.options);
         }
-        if !self.command.filters.is_empty() {
+        if !self.command.filters.is_empty()
+            && let Some(packet_id) = wire.session.unacknowledged.add(PacketType::SubAck, ())
+        {
             wire.queue(&Packet::Subscribe(Subscribe {
-                packet_id: SUBSCRIBE_ID,
+                packet_id,
                 properties: self.command.client.properties.subscribe.as_properties(),
                 filters: subscriptions.as_subscriptions(),
             }));
@@ -246,9 +249,11 @@ impl MessagePrinter<'_> {
         for filter in &self.command.unsubscribe {
             filters.push(filter);
         }
-        if !self.command.unsubscribe.is_empty() {
+        if !self.command.unsubscribe.is_empty()
+            && let Some(packet_id) = wire.session.unacknowledged.add(PacketType::UnsubAck, ())
+        {
             wire.queue(&Packet::Unsubscribe(Unsubscribe {
-                packet_id: UNSUBSCRIBE_ID,
+                packet_id,
                 properties: self.command.client.properties.unsubscribe.as_properties(),
                 filters: filters.as_filters(),
             }));
@@ -278,12 +283,20 @@ impl MessagePrinter<'_> {
             let done = match wire.decode(&frame)? {
                 Packet::Publish(message) => self.print_message(wire, &message)?,
                 Packet::PubRel(release) => {
-                    self.received.remove(&release.packet_id);
-                    wire.queue(&Packet::PubComp(success_ack(release.packet_id)));
+                    let answer = wire.session.on_pubrel(&release);
+                    wire.queue(&answer);
                     false
                 }
-                Packet::SubAck(ack) => self.on_suback(ack.codes)?,
-                Packet::UnsubAck(_) => self.command.filters.is_empty(),
+                Packet::SubAck(ack) => {
+                    let sent = &mut wire.session.unacknowledged;
+                    sent.answer_request(PacketType::SubAck, ack.packet_id);
+                    self.on_suback(ack.codes)?
+                }
+                Packet::UnsubAck(ack) => {
+                    let sent = &mut wire.session.unacknowledged;
+                    sent.answer_request(PacketType::UnsubAck, ack.packet_id);
+                    self.command.filters.is_empty()
+                }
                 Packet::Disconnect(disconnect) => return Err(disconnect_error(disconnect.reason)),
                 _ => false,
             };
@@ -301,25 +314,25 @@ impl MessagePrinter<'_> {
         message: &Publish<'_>,
     ) -> Result<bool, ClientError> {
         let ended = self.command.retained_only && !message.retain;
-        let repeated = message.qos == QoS::ExactlyOnce
-            && message.packet_id.is_some_and(|id| !self.received.insert(id));
+        let repeated = !wire.session.on_publish(message);
+        let topic = wire.session.topic(message).map_err(protocol_error)?;
         let stale = self.command.no_stale && message.retain;
-        let unwanted = |filter: &String| mqtt::filter_matches(filter, message.topic);
+        let unwanted = |filter: &String| mqtt::filter_matches(filter, topic);
         let unwanted = self.command.filters_out.iter().any(unwanted);
         if !ended && !repeated && !stale && !unwanted {
             self.command
                 .format
-                .write(message, UnixTimestamp::now(), &mut self.out)
+                .write(&Publish { topic, ..*message }, UnixTimestamp::now(), &mut self.out)
                 .map_err(stdout_error)?;
             self.left = self.left.map(|left| left - 1);
         }
-        match (message.qos, message.packet_id) {
-            (QoS::AtLeastOnce, Some(id)) => wire.queue(&Packet::PubAck(success_ack(id))),
-            (QoS::ExactlyOnce, Some(id)) => wire.queue(&Packet::PubRec(success_ack(id))),
-            _ => {}
+        let cleared = self.command.remove_retained && message.retain && !unwanted;
+        let cleared = cleared.then(|| topic.to_string());
+        if let Some(receipt) = receipt(message.qos, message.packet_id) {
+            wire.queue(&receipt);
         }
-        if self.command.remove_retained && message.retain && !unwanted {
-            wire.queue(&clear_retained_packet(message.topic));
+        if let Some(topic) = cleared {
+            wire.queue(&clear_retained_packet(&topic));
         }
         if wire.queued_bytes() > WRITE_BYTES {
             wire.flush()?;
@@ -366,10 +379,6 @@ fn clear_retained_packet(topic: &str) -> Packet<'_> {
     })
 }
 
-fn success_ack(packet_id: PacketId) -> PublishAck<'static> {
-    PublishAck { packet_id, reason: ReasonCode::Success, properties: Properties::default() }
-}
-
 /// After some reasons coming back is right, after others it would be a nuisance.
 fn disconnect_error(reason: ReasonCode) -> ClientError {
     let why = format!("the broker ended the connection: {reason}");
@@ -389,7 +398,5 @@ fn stdout_error(error: io::Error) -> ClientError {
     }
 }
 
-const SUBSCRIBE_ID: PacketId = PacketId::MIN;
-const UNSUBSCRIBE_ID: PacketId = PacketId::MAX;
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 const WRITE_BYTES: usize = 64 * 1024;

@@ -18,6 +18,7 @@ mod broker;
 mod caches;
 mod carriers;
 mod certs;
+mod client_peers;
 mod clients;
 mod descriptors;
 mod doors;

@@ -79,6 +79,12 @@ impl<T> ClientSession<T> {
         Ok(self.limits)
     }
 
+    /// Goes on with the session of an earlier connection, which CONNACK said the server has.
+    pub fn resume(&mut self, earlier: ClientSession<T>) {
+        (self.unacknowledged, self.received) = (earlier.unacknowledged, earlier.received);
+        self.unacknowledged.start_resending();
+    }
+
     /// Whether CONNACK came.
     pub fn is_connected(&self) -> bool {
         self.phase == ConnectionPhase::Connected
@@ -280,6 +286,18 @@ mod tests {
         reconnect(&mut session, false, &[]);
         assert_eq!(session.next_resend(), None);
         assert!(session.on_publish(&message("t", 1)), "it is another message");
+    }
+
+    #[test]
+    fn a_session_goes_on_in_another_connection() {
+        // [MQTT-4.4.0-1]
+        let mut earlier = connected(&[]);
+        earlier.publish(QoS::AtLeastOnce, 'a');
+        earlier.on_publish(&message("t", 1));
+        let mut session = connected(&[]);
+        session.resume(earlier);
+        assert_eq!(session.next_resend().map(|packet| packet.value), Some('a'));
+        assert!(!session.on_publish(&message("t", 1)));
     }
 
     #[test]
