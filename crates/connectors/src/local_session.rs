@@ -9,10 +9,11 @@ use broker::authorization::client_groups::{ClientGroup, ClientGroupCounter};
 use broker::connection::authentication::Principal;
 use broker::limits::LINK_IDS;
 use broker::session::session_report::{SessionReport, SessionSelector};
+use mqtt::client::{ServerLimits, UnacknowledgedPackets};
 use mqtt::{
-    ConnAck, Connect, Disconnect, FilterListBuf, Packet, PacketId, PacketType, Properties,
-    PropertiesBuf, Property, ProtocolVersion, PublishAck, QoS, ReasonCode, Subscribe,
-    SubscribeOptions, SubscriptionListBuf, Unsubscribe,
+    Connect, Disconnect, FilterListBuf, Packet, PacketId, PacketType, Properties, PropertiesBuf,
+    Property, ProtocolVersion, PublishAck, QoS, ReasonCode, Subscribe, SubscribeOptions,
+    SubscriptionListBuf, Unsubscribe,
 };
 use ring::digest::{SHA256, digest};
 use std::collections::HashSet;
@@ -48,15 +49,7 @@ pub struct LocalSession {
     /// Bytes received behind CONNACK.
     pub read: Vec<u8>,
     pub session_present: bool,
-    pub limits: LocalBrokerLimits,
-}
-
-/// Limits of this broker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LocalBrokerLimits {
-    pub qos_max: QoS,
-    pub takes_retain: bool,
-    pub packet_bytes_max: u32,
+    pub limits: ServerLimits,
 }
 
 /// As whom a link acts, where it is judged like any client of that name.
@@ -298,33 +291,11 @@ impl LocalBroker {
         let Some(Packet::ConnAck(ack)) = first_packet(&read, ProtocolVersion::V5) else {
             return Err("this broker did not answer as one".to_string());
         };
-        if ack.reason != ReasonCode::Success {
-            return Err(format!("this broker refused the link: {}", ack.reason));
-        }
-        let (session_present, terms) = (ack.session_present, LocalBrokerLimits::from_connack(&ack));
+        let limits = ServerLimits::from_connack(&ack)
+            .map_err(|reason| format!("this broker refused the link: {reason}"))?;
+        let session_present = ack.session_present;
         read.drain(..frame_len);
-        Ok(LocalSession { stream, read, session_present, limits: terms })
-    }
-}
-
-impl LocalBrokerLimits {
-    pub fn from_connack(ack: &ConnAck<'_>) -> LocalBrokerLimits {
-        let mut terms = LocalBrokerLimits {
-            qos_max: QoS::ExactlyOnce,
-            takes_retain: true,
-            packet_bytes_max: u32::MAX,
-        };
-        for property in ack.properties.iter() {
-            match property {
-                Property::MaximumQoS(qos) => {
-                    terms.qos_max = QoS::from_bits(qos).unwrap_or_default()
-                }
-                Property::RetainAvailable(0) => terms.takes_retain = false,
-                Property::MaximumPacketSize(max) => terms.packet_bytes_max = max,
-                _ => {}
-            }
-        }
-        terms
+        Ok(LocalSession { stream, read, session_present, limits })
     }
 }
 
@@ -337,29 +308,30 @@ impl LocalSession {
         gone: &[&str],
     ) -> Result<Vec<FilterRefusal>, String> {
         let (mut bytes, mut all_refused) = (Vec::new(), Vec::new());
-        if !wanted.is_empty() {
-            encode_subscribe(
-                PacketId::MIN,
-                wanted.iter().copied(),
-                ProtocolVersion::V5,
-                &mut bytes,
-            );
+        let mut requests = UnacknowledgedPackets::default();
+        if !wanted.is_empty()
+            && let Some(id) = requests.add(PacketType::SubAck, ())
+        {
+            encode_subscribe(id, wanted.iter().copied(), ProtocolVersion::V5, &mut bytes);
         }
-        if !gone.is_empty() {
-            encode_unsubscribe(PacketId::MIN, gone, ProtocolVersion::V5, &mut bytes);
+        if !gone.is_empty()
+            && let Some(id) = requests.add(PacketType::UnsubAck, ())
+        {
+            encode_unsubscribe(id, gone, ProtocolVersion::V5, &mut bytes);
         }
-        let mut missing = usize::from(!wanted.is_empty()) + usize::from(!gone.is_empty());
         self.write_all(&bytes).await?;
         let mut others = Vec::new();
-        while missing > 0 {
+        while requests.request_count() > 0 {
             let len = read_frame(&mut self.stream, &mut self.read).await?;
             match first_packet(&self.read, ProtocolVersion::V5) {
                 Some(Packet::SubAck(ack)) => {
-                    missing -= 1;
+                    requests.answer_request(PacketType::SubAck, ack.packet_id);
                     let filters = wanted.iter().map(|(filter, _)| *filter);
                     all_refused = refused_filters(filters, ack.codes);
                 }
-                Some(Packet::UnsubAck(_)) => missing -= 1,
+                Some(Packet::UnsubAck(ack)) => {
+                    requests.answer_request(PacketType::UnsubAck, ack.packet_id);
+                }
                 Some(_) => others.extend_from_slice(&self.read[..len]),
                 None => return Err("this broker did not answer as one".to_string()),
             }

@@ -13,6 +13,7 @@ use crate::connection::{LinkConnection, READ_BYTES};
 use crate::local_session::LocalSession;
 use crate::{LinkStop, wait_for_stop};
 use engine::{EngineHandle, RelayLoan};
+use mqtt::client::{KeepAlive, KeepAliveStep};
 use mqtt::{PINGREQ, ProtocolVersion, ReasonCode};
 use net::pause_aware_timeout::{extended_deadline, timeout};
 use net::server_url::ServerUrl;
@@ -43,9 +44,8 @@ pub struct ConnectionPair {
     buffer: Box<[u8]>,
     version: ProtocolVersion,
     status_topic: String,
-    keep_alive: Duration,
+    keep_alive: KeepAlive<Instant>,
     answer_timeout: Duration,
-    pinged: Option<Instant>,
     /// The process was paused: nobody is late before this.
     paused_until: Instant,
 }
@@ -87,6 +87,8 @@ impl ConnectionPair {
         settings: &BridgeSettings,
         handle: EngineHandle,
     ) -> ConnectionPair {
+        let answer_timeout = Duration::from_secs(u64::from(settings.answer_timeout_s));
+        let keep_alive = Duration::from_secs(u64::from(remote.grants.keep_alive_s(settings)));
         ConnectionPair {
             is_lendable: matches!(remote.stream, FarStream::Plain(_)),
             local: LinkConnection::new(local.stream, local.read),
@@ -99,9 +101,8 @@ impl ConnectionPair {
             buffer: vec![0; READ_BYTES].into(),
             version: settings.version,
             status_topic: settings.status_topic.clone(),
-            keep_alive: Duration::from_secs(u64::from(remote.grants.keep_alive_s)),
-            answer_timeout: Duration::from_secs(u64::from(settings.answer_timeout_s)),
-            pinged: None,
+            keep_alive: KeepAlive::new(keep_alive, answer_timeout),
+            answer_timeout,
             paused_until: Instant::now(),
         }
     }
@@ -261,10 +262,9 @@ impl ConnectionPair {
                 Err(end) => return Poll::Ready(Some(end)),
             }
         }
-        match self.pinged.take_if(|at| self.remote.read_at > *at) {
-            Some(_) => Poll::Ready(None),
-            None if self.can_be_lent() => Poll::Ready(None),
-            None => Poll::Pending,
+        match self.note_answer() || self.can_be_lent() {
+            true => Poll::Ready(None),
+            false => Poll::Pending,
         }
     }
 
@@ -305,7 +305,7 @@ impl ConnectionPair {
                 let looked = self.send_progress.last_update().unwrap_or(at);
                 self.answer_deadline(at).min(looked + self.answer_timeout / LOOKS)
             }
-            None => self.heard().min(self.said()) + self.keep_alive,
+            None => self.idle_since() + self.keep_alive.interval(),
         };
         self.last_answer_at().map_or(due, |answered| due.min(self.answer_deadline(answered)))
     }
@@ -329,11 +329,24 @@ impl ConnectionPair {
         self.loan.as_ref().map_or(self.remote.written_at, |loan| loan.activity.said())
     }
 
+    fn idle_since(&self) -> Instant {
+        self.heard().min(self.said())
+    }
+
+    /// Whether the other broker has said something since the last PINGREQ.
+    fn note_answer(&mut self) -> bool {
+        let is_answered = self.keep_alive.unanswered_since().is_some_and(|at| self.heard() > at);
+        if is_answered {
+            self.keep_alive.on_answer();
+        }
+        is_answered
+    }
+
     /// Since when a question waits for any word. What is still taken of what we say, or leaves,
     /// counts for some time: the question may stand behind it, and systems take much for somebody
     /// who hangs.
     fn unanswered_since(&self) -> Option<Instant> {
-        let asked = self.pinged.filter(|at| self.heard() <= *at)?;
+        let asked = self.keep_alive.unanswered_since().filter(|at| self.heard() <= *at)?;
         let moved =
             self.send_progress.last_progress().map_or(self.said(), |at| at.max(self.said()));
         Some(asked.max(moved.min(asked + BEHIND * self.answer_timeout)))
@@ -346,18 +359,22 @@ impl ConnectionPair {
         if self.last_answer_at().is_some_and(|answered| now >= self.answer_deadline(answered)) {
             return Err("it does not answer what it is asked for".to_string());
         }
+        self.note_answer();
         if self.unanswered_since().is_some() {
             self.send_progress.update(now);
         }
-        match self.unanswered_since() {
-            Some(at) if now >= self.answer_deadline(at) => Err("it no longer answers".to_string()),
-            None if now >= self.heard().min(self.said()) + self.keep_alive => {
+        if let Some(at) = self.unanswered_since() {
+            self.keep_alive.extend_deadline(self.answer_deadline(at));
+        }
+        match self.keep_alive.step(self.idle_since(), now) {
+            KeepAliveStep::Wait => Ok(()),
+            KeepAliveStep::Lost => Err("it no longer answers".to_string()),
+            KeepAliveStep::Ping => {
                 self.ping(now);
-                self.pinged = Some(now);
+                self.keep_alive.on_ping_sent(now);
                 self.send_progress.update(now);
                 Ok(())
             }
-            _ => Ok(()),
         }
     }
 

@@ -210,7 +210,8 @@ impl Bridge {
         };
         let granted = remote.grants;
         let link_id = settings.link_id();
-        let receive_maximum = granted.receive_maximum.min(settings.limits.inflight_max);
+        let receive_maximum =
+            granted.limits.server.receive_maximum.min(settings.limits.inflight_max);
         let wish = LocalSessionRequest {
             link_id: &link_id,
             receive_maximum,
@@ -224,7 +225,7 @@ impl Bridge {
             return Err(here("its session here was gone".to_string()));
         }
         let left = course.server_marks.left_note(&settings.servers[course.server]);
-        let has_two = granted.limits.qos_max == QoS::ExactlyOnce;
+        let has_two = granted.limits.server.qos_max == QoS::ExactlyOnce;
         course.failover.connect_to(
             course.server,
             granted.session_present,

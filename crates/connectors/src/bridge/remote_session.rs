@@ -4,11 +4,12 @@ use super::relay::{ALIASES_IN_MAX, RemoteBrokerLimits};
 use super::send_progress::SendProgress;
 use super::settings::BridgeSettings;
 use super::tunnel;
-use crate::local_session::{LocalBrokerLimits, first_packet, read_frame};
+use crate::local_session::{first_packet, read_frame};
 use crate::option_rows::LinkTlsSettings;
+use mqtt::client::ServerLimits;
 use mqtt::{
-    ConnAck, Connect, Disconnect, Packet, Properties, PropertiesBuf, Property, ProtocolVersion,
-    QoS, ReasonCode, Will,
+    Connect, Disconnect, Packet, Properties, PropertiesBuf, Property, ProtocolVersion, QoS,
+    ReasonCode, Will,
 };
 use net::endpoint::{AsyncStream, ServerEndpoint};
 use net::server_url::ServerUrl;
@@ -49,8 +50,6 @@ pub enum FarStream {
 #[derive(Clone, Copy, Debug)]
 pub struct ConnAckGrants {
     pub session_present: bool,
-    pub receive_maximum: u16,
-    pub keep_alive_s: u16,
     pub is_marked: bool,
     pub limits: RemoteBrokerLimits,
 }
@@ -130,14 +129,17 @@ impl RemoteSession {
                 "it did not answer CONNECT as a broker does".to_string(),
             ));
         };
-        match ack.reason {
-            ReasonCode::Success => {}
-            ReasonCode::UnsupportedProtocolVersion if manner.is_marked => {
-                return Err(RemoteConnectError::Mark);
-            }
-            reason => return Err(RemoteConnectError::Why(format!("it refused CONNECT: {reason}"))),
-        }
-        let granted = ConnAckGrants::from_connack(&ack, settings, manner);
+        let mut server = ServerLimits::from_connack(&ack).map_err(|reason| match reason {
+            ReasonCode::UnsupportedProtocolVersion if manner.is_marked => RemoteConnectError::Mark,
+            reason => RemoteConnectError::Why(format!("it refused CONNECT: {reason}")),
+        })?;
+        server.packet_bytes_max = server.packet_bytes_max.min(settings.packet_bytes_max());
+        let spares_own = settings.version.is_v5() || manner.is_marked;
+        let granted = ConnAckGrants {
+            session_present: ack.session_present,
+            is_marked: manner.is_marked,
+            limits: RemoteBrokerLimits { version: settings.version, server, spares_own },
+        };
         read.drain(..len);
         Ok(RemoteSession { stream, send_progress: under_way, read, grants: granted })
     }
@@ -205,38 +207,11 @@ impl fmt::Display for RemoteConnectError {
 }
 
 impl ConnAckGrants {
-    fn from_connack(
-        ack: &ConnAck<'_>,
-        settings: &BridgeSettings,
-        manner: RemoteConnectOptions,
-    ) -> ConnAckGrants {
-        let LocalBrokerLimits { qos_max, takes_retain, packet_bytes_max } =
-            LocalBrokerLimits::from_connack(ack);
-        let mut granted = ConnAckGrants {
-            session_present: ack.session_present,
-            receive_maximum: u16::MAX,
-            keep_alive_s: settings.keep_alive_s,
-            is_marked: manner.is_marked,
-            limits: RemoteBrokerLimits {
-                version: settings.version,
-                qos_max,
-                takes_retain,
-                packet_bytes_max: packet_bytes_max.min(settings.packet_bytes_max()),
-                topic_alias_max: 0,
-                spares_own: settings.version.is_v5() || manner.is_marked,
-            },
-        };
-        for property in ack.properties.iter() {
-            match property {
-                Property::ReceiveMaximum(max) => granted.receive_maximum = max,
-                Property::ServerKeepAlive(seconds) if seconds > 0 => {
-                    granted.keep_alive_s = seconds;
-                }
-                Property::TopicAliasMaximum(max) => granted.limits.topic_alias_max = max,
-                _ => {}
-            }
-        }
-        granted
+    /// Keep-alive time of the connection, in seconds. A bridge has one even where the other broker
+    /// wants none: it asks whether that is there.
+    pub fn keep_alive_s(&self, settings: &BridgeSettings) -> u16 {
+        let stated = self.limits.server.server_keep_alive_s;
+        stated.filter(|seconds| *seconds > 0).unwrap_or(settings.keep_alive_s)
     }
 }
 

@@ -44,9 +44,10 @@ use self::peer_set::PeerSet;
 use self::session::{GatewaySession, without_retained};
 use self::settings::GatewaySettings;
 use super::connection::{LinkConnection, READ_BYTES};
-use super::local_session::{LocalBroker, LocalBrokerLimits, LocalSessionRequest, PreparedSession};
+use super::local_session::{LocalBroker, LocalSessionRequest, PreparedSession};
 use super::metrics::LinkMetrics;
 use super::{ClientTlsCell, LinkStop, ServerTlsCell, wait_for_stop};
+use mqtt::client::ServerLimits;
 use mqtt::{Disconnect, Properties, ProtocolVersion, QoS, ReasonCode};
 use net::pause_aware_timeout::timeout;
 use std::future::{pending, poll_fn};
@@ -108,11 +109,7 @@ impl Gateway {
             () = wait_for_stop(&mut told) => return,
         };
         let mut roads = self.spawn_dialers();
-        let terms = LocalBrokerLimits {
-            qos_max: QoS::AtLeastOnce,
-            takes_retain: true,
-            packet_bytes_max: u32::MAX,
-        };
+        let terms = ServerLimits { qos_max: QoS::AtLeastOnce, ..ServerLimits::UNSTATED };
         let mut session = GatewaySession::new(self.shared.clone(), terms);
         session.on_prepared(prepared);
         loop {

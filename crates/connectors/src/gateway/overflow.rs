@@ -98,19 +98,17 @@ mod tests {
     use super::super::tests::gateway;
     use super::*;
     use crate::LinkKind;
-    use crate::local_session::{LocalBrokerLimits, encode_ack};
+    use crate::local_session::encode_ack;
     use crate::metrics::LinkMetrics;
+    use mqtt::client::ServerLimits;
     use mqtt::{
         Packet, PacketId, PacketType, Properties, ProtocolVersion, Publish, QoS, ReasonCode,
     };
     use std::sync::Arc;
     use zmtp_sp::MultipartMessage;
 
-    const TERMS: LocalBrokerLimits = LocalBrokerLimits {
-        qos_max: QoS::AtLeastOnce,
-        takes_retain: true,
-        packet_bytes_max: u32::MAX,
-    };
+    const TERMS: ServerLimits =
+        ServerLimits { qos_max: QoS::AtLeastOnce, ..ServerLimits::UNSTATED };
     /// More than may wait for this broker's acknowledgement.
     const TALK: usize = 1500;
     const LARGE: usize = 30_000;

@@ -6,8 +6,9 @@ use super::peer_set::PeerSet;
 use super::session::GatewaySession;
 use super::tests::gateway;
 use crate::LinkKind;
-use crate::local_session::{LocalBrokerLimits, encode_ack};
+use crate::local_session::encode_ack;
 use crate::metrics::LinkMetrics;
+use mqtt::client::ServerLimits;
 use mqtt::{
     Packet, PacketId, PacketType, PropertiesBuf, Property, ProtocolVersion, Publish, QoS,
     ReasonCode,
@@ -25,8 +26,7 @@ struct RequestTestbed {
     gateway_session: GatewaySession,
 }
 
-const TERMS: LocalBrokerLimits =
-    LocalBrokerLimits { qos_max: QoS::AtLeastOnce, takes_retain: true, packet_bytes_max: u32::MAX };
+const TERMS: ServerLimits = ServerLimits { qos_max: QoS::AtLeastOnce, ..ServerLimits::UNSTATED };
 
 impl RequestTestbed {
     fn new(protocol: &str, pattern: &str, more: &[(&str, &str)]) -> RequestTestbed {
@@ -325,7 +325,7 @@ fn a_question_whose_answer_nobody_acknowledges_is_done_with_at_once() {
     ] {
         let mut table = RequestTestbed::new("sp", "req", &[("form", form)]);
         table.gateway_session.terms =
-            LocalBrokerLimits { qos_max, packet_bytes_max, takes_retain: true };
+            ServerLimits { qos_max, packet_bytes_max, ..ServerLimits::UNSTATED };
         let peer = table.enter();
         let asker = asker.map(Property::ResponseTopic);
         table.asks(7, "what?", asker.as_slice());

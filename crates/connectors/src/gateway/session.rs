@@ -19,13 +19,13 @@ use super::pending_requests::{InboundRequest, PendingRequests};
 use super::settings::GatewaySettings;
 use super::unacked_publishes::UnackedPublishes;
 use crate::local_session::{
-    FilterRefusal, LocalBrokerLimits, PreparedSession, encode_ack, encode_subscribe,
-    refused_filters, row_name,
+    FilterRefusal, PreparedSession, encode_ack, encode_subscribe, refused_filters, row_name,
 };
 use crate::metrics::LinkDropReason;
 use crate::new_filters::NewLinkFilters;
+use mqtt::client::ServerLimits;
 use mqtt::{
-    Packet, PacketId, PacketType, Property, ProtocolVersion, Publish, QoS, ReasonCode,
+    Packet, PacketId, PacketType, Property, ProtocolVersion, Publish, PublishAck, QoS, ReasonCode,
     SubscribeOptions,
 };
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use zmtp_sp::{MultipartMessage, RoutingStrategy};
 /// State of a gateway across connections to the local session.
 pub(super) struct GatewaySession {
     shared: GatewayShared,
-    pub(super) terms: LocalBrokerLimits,
+    pub(super) terms: ServerLimits,
     pub(super) to_near: Vec<u8>,
     unacked: UnackedPublishes,
     requests: PendingRequests,
@@ -44,8 +44,6 @@ pub(super) struct GatewaySession {
     /// Number of the connection to the local session.
     epoch: u64,
     response_topic: String,
-    /// The filters that SUBSCRIBE asked for and SUBACK has not answered yet.
-    pending_subscribe: Option<Vec<String>>,
     refused: Vec<FilterRefusal>,
     /// Filters whose retained messages have not begun to come.
     pub(super) new_filters: NewLinkFilters,
@@ -62,7 +60,7 @@ const UNSENT_BYTES_MAX: usize = 256 * 1024;
 const REFUSED_RETRY: Duration = Duration::from_secs(10);
 
 impl GatewaySession {
-    pub(super) fn new(shared: GatewayShared, terms: LocalBrokerLimits) -> GatewaySession {
+    pub(super) fn new(shared: GatewayShared, terms: ServerLimits) -> GatewaySession {
         let answers_at = shared.settings.response_topic();
         GatewaySession {
             shared,
@@ -73,7 +71,6 @@ impl GatewaySession {
             overflow: OverflowQueue::default(),
             epoch: 0,
             response_topic: answers_at,
-            pending_subscribe: None,
             refused: Vec::new(),
             new_filters: NewLinkFilters::default(),
             ask_again: None,
@@ -91,14 +88,13 @@ impl GatewaySession {
 
     /// A new connection to the session here: it sends again what it was not acknowledged, and so
     /// do we.
-    pub(super) fn begin_connection(&mut self, terms: LocalBrokerLimits) {
+    pub(super) fn begin_connection(&mut self, terms: ServerLimits) {
         self.terms = terms;
         self.epoch += 1;
         self.crowd().drop_receipts();
         self.requests.forget_receipts();
         self.overflow.drop_resendable();
         self.to_near.clear();
-        self.pending_subscribe = None;
         self.passes_over = false;
         self.unacked.resend_all(&mut self.to_near);
     }
@@ -106,7 +102,7 @@ impl GatewaySession {
     /// Asks for its filters once more, where this broker may say something else by now.
     pub(super) fn subscribe_again(&mut self) {
         let is_judged = self.settings().identity().is_some() || !self.refused.is_empty();
-        if !is_judged || self.pending_subscribe.is_some() {
+        if !is_judged || self.unacked.awaits_suback() {
             return;
         }
         let wanted = without_retained(self.settings().subscriptions(self.terms.qos_max));
@@ -114,9 +110,9 @@ impl GatewaySession {
             return;
         }
         let filters = wanted.iter().map(|(filter, options)| (filter.as_str(), *options));
-        let id = self.unacked.next_packet_id();
+        let Some(id) = self.unacked.next_packet_id() else { return };
         encode_subscribe(id, filters, ProtocolVersion::V5, &mut self.to_near);
-        self.pending_subscribe = Some(wanted.into_iter().map(|(filter, _)| filter).collect());
+        self.unacked.push_subscribe(wanted.into_iter().map(|(filter, _)| filter).collect());
     }
 
     /// The session here is there.
@@ -160,13 +156,13 @@ impl GatewaySession {
                     self.count_drop(LinkDropReason::NoPeer, publish.topic);
                 }
                 Packet::SubAck(ack) => {
-                    let asked_for = self.pending_subscribe.take().unwrap_or_default();
+                    let asked_for = self.unacked.take_subscribe(ack.packet_id);
                     self.on_refused_filters(refused_filters(
                         asked_for.iter().map(String::as_str),
                         ack.codes,
                     ));
                 }
-                Packet::PubAck(ack) => self.on_broker_ack(ack.packet_id, ack.reason),
+                Packet::PubAck(ack) => self.on_broker_ack(&ack),
                 Packet::Disconnect(goodbye) => {
                     return Err(format!("this broker ended the connection: {}", goodbye.reason));
                 }
@@ -334,10 +330,10 @@ impl GatewaySession {
 
     /// Handles an acknowledgement of the broker. A response ends its request, whatever the reason
     /// code is.
-    fn on_broker_ack(&mut self, packet_id: PacketId, reason: ReasonCode) {
-        let Some(receipt) = self.unacked.acknowledge(packet_id) else { return };
-        if reason as u8 >= 0x80 {
-            self.count_drop(LinkDropReason::RefusedHere, &reason.to_string());
+    fn on_broker_ack(&mut self, ack: &PublishAck<'_>) {
+        let Some(receipt) = self.unacked.acknowledge(ack) else { return };
+        if ack.reason.is_error() {
+            self.count_drop(LinkDropReason::RefusedHere, &ack.reason.to_string());
         }
         self.acknowledge_receipt(receipt);
     }
@@ -444,12 +440,15 @@ impl GatewaySession {
     /// whoever is killed in between asks again.
     fn publish_inbound(&mut self, inward: &InboundMessage, receipt: Option<SessionReceipt>) {
         let qos = inward.qos.min(self.terms.qos_max);
-        let packet_id = (qos > QoS::AtMostOnce).then(|| self.unacked.next_packet_id());
+        let packet_id = match qos {
+            QoS::AtMostOnce => None,
+            _ => self.unacked.next_packet_id(),
+        };
         let mut packet = Vec::with_capacity(inward.payload.len() + inward.topic.len() + 16);
         let publish = Publish {
             dup: false,
             qos,
-            retain: inward.retain && self.terms.takes_retain,
+            retain: inward.retain && self.terms.retain_available,
             topic: &inward.topic,
             packet_id,
             properties: inward.properties.as_properties(),
@@ -464,7 +463,7 @@ impl GatewaySession {
         self.to_near.extend_from_slice(&packet);
         self.shared.metrics.count_in(inward.payload.len());
         match packet_id {
-            Some(id) => self.unacked.push(id, packet, receipt),
+            Some(_) => self.unacked.push_publish(packet, receipt),
             None => self.acknowledge_receipt(receipt),
         }
     }

@@ -1,73 +1,88 @@
-//! What the session here was told and this broker has not acknowledged, as it is said again.
+//! Packets of a gateway that this broker has not acknowledged, as they are sent again.
 
 use super::peer_message::SessionReceipt;
-use mqtt::PacketId;
-use std::collections::VecDeque;
+use mqtt::client::{AckOutcome, UnacknowledgedPackets};
+use mqtt::{PacketId, PacketType, PublishAck};
 
 #[derive(Default)]
 pub(super) struct UnackedPublishes {
-    publishes: VecDeque<UnackedPublish>,
+    packets: UnacknowledgedPackets<UnackedPacket>,
+    /// Bytes of the messages.
     bytes: usize,
-    last_id: u16,
 }
 
-struct UnackedPublish {
-    packet_id: PacketId,
-    packet: Vec<u8>,
-    /// Receipt of the request that the message answers.
-    receipt: Option<SessionReceipt>,
+enum UnackedPacket {
+    Publish {
+        packet: Vec<u8>,
+        /// Receipt of the request that the message answers.
+        receipt: Option<SessionReceipt>,
+    },
+    /// The filters that it asks for.
+    Subscribe(Vec<String>),
 }
 
 /// Largest number of messages, and of their bytes, that wait for this broker's acknowledgement.
-const MESSAGES_MAX: usize = 1024;
+const MESSAGES_MAX: u16 = 1024;
 const BYTES_MAX: usize = 4 << 20;
 
 impl UnackedPublishes {
     pub(super) fn is_full(&self) -> bool {
-        self.publishes.len() >= MESSAGES_MAX || self.bytes >= BYTES_MAX
+        self.len() >= usize::from(MESSAGES_MAX) || self.bytes >= BYTES_MAX
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.publishes.is_empty()
+        self.len() == 0
     }
 
     pub(super) fn len(&self) -> usize {
-        self.publishes.len()
+        self.packets.publish_count()
     }
 
-    pub(super) fn push(
-        &mut self,
-        packet_id: PacketId,
-        packet: Vec<u8>,
-        receipt: Option<SessionReceipt>,
-    ) {
+    /// The id of the packet that is pushed next. There are far fewer packets than ids.
+    pub(super) fn next_packet_id(&mut self) -> Option<PacketId> {
+        self.packets.next_id()
+    }
+
+    pub(super) fn push_publish(&mut self, packet: Vec<u8>, receipt: Option<SessionReceipt>) {
         self.bytes += packet.len();
-        self.publishes.push_back(UnackedPublish { packet_id, packet, receipt });
+        self.packets.add(PacketType::PubAck, UnackedPacket::Publish { packet, receipt });
+    }
+
+    pub(super) fn push_subscribe(&mut self, filters: Vec<String>) {
+        self.packets.add(PacketType::SubAck, UnackedPacket::Subscribe(filters));
+    }
+
+    pub(super) fn awaits_suback(&self) -> bool {
+        self.packets.request_count() > 0
     }
 
     /// Acknowledges a message. Returns the receipt of the request that it answers.
-    pub(super) fn acknowledge(&mut self, packet_id: PacketId) -> Option<Option<SessionReceipt>> {
-        let at = self.publishes.iter().position(|told| told.packet_id == packet_id)?;
-        let told = self.publishes.remove(at)?;
-        self.bytes -= told.packet.len();
-        Some(told.receipt)
-    }
-
-    pub(super) fn resend_all(&mut self, out: &mut Vec<u8>) {
-        for told in &mut self.publishes {
-            // DUP [MQTT-3.3.1-1].
-            told.packet[0] |= 0x08;
-            out.extend_from_slice(&told.packet);
+    pub(super) fn acknowledge(&mut self, ack: &PublishAck<'_>) -> Option<Option<SessionReceipt>> {
+        match self.packets.acknowledge(PacketType::PubAck, ack) {
+            AckOutcome::Complete(UnackedPacket::Publish { packet, receipt }) => {
+                self.bytes -= packet.len();
+                Some(receipt)
+            }
+            _ => None,
         }
     }
 
-    /// An id that is not in use: there are far fewer of those than ids.
-    pub(super) fn next_packet_id(&mut self) -> PacketId {
-        loop {
-            self.last_id = self.last_id.checked_add(1).unwrap_or(1);
-            let id = PacketId::new(self.last_id).unwrap_or(PacketId::MIN);
-            if self.publishes.iter().all(|told| told.packet_id != id) {
-                return id;
+    /// The filters of the SUBSCRIBE that is answered.
+    pub(super) fn take_subscribe(&mut self, packet_id: PacketId) -> Vec<String> {
+        match self.packets.answer_request(PacketType::SubAck, packet_id) {
+            Some(UnackedPacket::Subscribe(filters)) => filters,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Another connection: messages are sent again, and a SUBSCRIBE belonged to the one before.
+    pub(super) fn resend_all(&mut self, out: &mut Vec<u8>) {
+        self.packets.start_resending();
+        while let Some(unacked) = self.packets.next_resend(u16::MAX) {
+            if let UnackedPacket::Publish { packet, .. } = &mut unacked.value {
+                // DUP [MQTT-3.3.1-1].
+                packet[0] |= 0x08;
+                out.extend_from_slice(packet);
             }
         }
     }

@@ -5,8 +5,9 @@ use super::message::SinkMessage;
 use super::receive_times::ReceiveTimes;
 use super::settings::SinkSettings;
 use crate::events::SinkEventReceiver;
-use crate::local_session::{LocalSession, encode_ack};
-use mqtt::{Disconnect, Packet, PacketType, Properties, ProtocolVersion, QoS, ReasonCode};
+use crate::local_session::LocalSession;
+use mqtt::client::{receipt, success_ack};
+use mqtt::{Disconnect, Packet, Properties, ProtocolVersion, ReasonCode};
 use net::timestamp::UnixTimestamp;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,8 +108,8 @@ impl SinkIntake {
                     return Ok(Some(message));
                 }
                 Packet::PubRel(ack) => {
-                    let (kind, reason) = (PacketType::PubComp, ReasonCode::Success);
-                    encode_ack(kind, ack.packet_id, reason, &mut self.out);
+                    let pubcomp = Packet::PubComp(success_ack(ack.packet_id));
+                    pubcomp.encode(ProtocolVersion::V5, &mut self.out);
                 }
                 Packet::Disconnect(goodbye) => {
                     return Err(format!("this broker ended the connection: {}", goodbye.reason));
@@ -122,11 +123,9 @@ impl SinkIntake {
     pub(super) async fn acknowledge(&mut self, taken: &[Arc<SinkMessage>]) -> Result<(), String> {
         for message in taken {
             let Some(packet_id) = message.packet_id else { continue };
-            let kind = match message.qos {
-                QoS::ExactlyOnce => PacketType::PubRec,
-                _ => PacketType::PubAck,
-            };
-            encode_ack(kind, packet_id, ReasonCode::Success, &mut self.out);
+            if let Some(receipt) = receipt(message.qos, message.packet_id) {
+                receipt.encode(ProtocolVersion::V5, &mut self.out);
+            }
             self.times.forget(packet_id);
         }
         self.flush_answers().await

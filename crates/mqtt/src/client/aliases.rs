@@ -40,16 +40,29 @@ impl IncomingAliases {
     pub fn resolve<'a>(&'a mut self, publish: &Publish<'a>) -> Result<&'a str, Violation> {
         let Some(alias) = topic_alias(publish) else { return Ok(publish.topic) };
         if publish.topic.is_empty() {
-            return self.topics.get(&alias).map(String::as_str).ok_or(Violation::AliasUnknown);
+            return self.topic(alias).ok_or(Violation::AliasUnknown);
         }
-        if (1..=self.max).contains(&alias) {
-            // [MQTT-3.3.2-10]
-            match self.topics.get_mut(&alias) {
-                Some(topic) => publish.topic.clone_into(topic),
-                None => _ = self.topics.insert(alias, publish.topic.to_string()),
-            }
-        }
+        self.set(alias, publish.topic);
         Ok(publish.topic)
+    }
+
+    pub fn topic(&self, alias: u16) -> Option<&str> {
+        self.topics.get(&alias).map(String::as_str)
+    }
+
+    /// The alias stands for the topic from now on, if the client allowed it. [MQTT-3.3.2-10]
+    pub fn set(&mut self, alias: u16, topic: &str) {
+        if !self.allows(alias) {
+            return;
+        }
+        match self.topics.get_mut(&alias) {
+            Some(known) => topic.clone_into(known),
+            None => _ = self.topics.insert(alias, topic.to_string()),
+        }
+    }
+
+    pub fn allows(&self, alias: u16) -> bool {
+        (1..=self.max).contains(&alias)
     }
 
     /// The alias stands for nothing from now on.

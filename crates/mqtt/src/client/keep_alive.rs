@@ -36,6 +36,10 @@ impl<I: Copy + Ord + Add<Duration, Output = I>> KeepAlive<I> {
         KeepAlive { interval, answer_timeout, ping: None }
     }
 
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
     /// When [`KeepAlive::step`] says more than to wait, where the connection is idle since then.
     pub fn due(&self, idle_since: I) -> Option<I> {
         match self.ping {

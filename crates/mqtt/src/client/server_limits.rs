@@ -16,20 +16,22 @@ pub struct ServerLimits {
 }
 
 impl Default for ServerLimits {
-    /// The limits of a CONNACK without properties, as every CONNACK of 3.x is.
     fn default() -> ServerLimits {
-        ServerLimits {
-            receive_maximum: u16::MAX,
-            server_keep_alive_s: None,
-            qos_max: QoS::ExactlyOnce,
-            retain_available: true,
-            packet_bytes_max: u32::MAX,
-            topic_alias_max: 0, // [MQTT-3.2.2-18]
-        }
+        ServerLimits::UNSTATED
     }
 }
 
 impl ServerLimits {
+    /// The limits of a CONNACK without properties, as every CONNACK of 3.x is.
+    pub const UNSTATED: ServerLimits = ServerLimits {
+        receive_maximum: u16::MAX,
+        server_keep_alive_s: None,
+        qos_max: QoS::ExactlyOnce,
+        retain_available: true,
+        packet_bytes_max: u32::MAX,
+        topic_alias_max: 0, // [MQTT-3.2.2-18]
+    };
+
     /// The reason code where CONNACK refuses the connection.
     pub fn from_connack(connack: &ConnAck<'_>) -> Result<ServerLimits, ReasonCode> {
         if connack.reason != ReasonCode::Success {

@@ -70,6 +70,17 @@ impl<T> UnacknowledgedPackets<T> {
     /// Adds a packet that is about to be sent. Returns its id, or `None` where all are in use.
     #[inline]
     pub fn add(&mut self, awaits: PacketType, value: T) -> Option<PacketId> {
+        let packet_id = self.next_id()?;
+        let number = self.next;
+        self.advance();
+        self.requests += usize::from(is_request(awaits));
+        self.packets.push_back(UnacknowledgedPacket { number, value, packet_id, awaits });
+        Some(packet_id)
+    }
+
+    /// The id of the packet that is added next.
+    #[inline]
+    pub fn next_id(&mut self) -> Option<PacketId> {
         if self.packets.len() >= IDS as usize {
             return None;
         }
@@ -77,11 +88,7 @@ impl<T> UnacknowledgedPackets<T> {
         while self.has_lapped() && self.packets.iter().any(|it| it.packet_id == self.next_id) {
             self.advance();
         }
-        let (number, packet_id) = (self.next, self.next_id);
-        self.advance();
-        self.requests += usize::from(is_request(awaits));
-        self.packets.push_back(UnacknowledgedPacket { number, value, packet_id, awaits });
-        Some(packet_id)
+        Some(self.next_id)
     }
 
     /// Takes an acknowledgement of a PUBLISH; `kind` is PUBACK, PUBREC or PUBCOMP. One that does

@@ -4,8 +4,8 @@
 //! one, and hold up everything behind it.
 
 use super::{
-    ALIASES_IN_MAX, BridgeDirection, BridgeSide, PATH, Relay, RelayEnd, copy_properties, cut,
-    is_quota_exceeded, loop_guard,
+    BridgeDirection, BridgeSide, PATH, Relay, RelayEnd, copy_properties, cut, is_quota_exceeded,
+    loop_guard,
 };
 use crate::metrics::LinkDropReason;
 use mqtt::topic::check_topic;
@@ -77,7 +77,7 @@ impl Relay {
             self.metrics.count_drop(&self.name, loss, &topic);
             return self.acknowledge_dropped(publish.qos, publish.packet_id);
         };
-        let retain = publish.retain && rule.keeps_retain && self.local_limits.takes_retain;
+        let retain = publish.retain && rule.keeps_retain && self.local_limits.retain_available;
         let path = match self.loop_path(BridgeDirection::In, &name, &topic, publish) {
             Ok(path) => path,
             Err(found) => {
@@ -93,13 +93,12 @@ impl Relay {
         if let Some(path) = &path {
             properties.push(Property::UserProperty(PATH, path));
         }
-        let before = self.to_local.len();
         let packet =
             Publish { retain, topic: &name, properties: properties.as_properties(), ..*publish };
-        packet.encode(ProtocolVersion::V5, &mut self.to_local);
+        let out = &mut self.to_local;
+        let bytes = self.local_limits.encode_publish(&packet, ProtocolVersion::V5, out);
         self.properties = properties;
-        if self.to_local.len() - before > self.local_limits.packet_bytes_max as usize {
-            self.to_local.truncate(before);
+        if bytes.is_none() {
             self.metrics.count_drop(&self.name, LinkDropReason::TooLarge, &topic);
             return self.acknowledge_dropped(publish.qos, publish.packet_id);
         }
@@ -132,20 +131,29 @@ impl Relay {
         };
         let topic = mqtt::text::check_text(outline.topic).ok().filter(|name| is_topic(name));
         let alias = outline.topic_alias().filter(|_| self.remote_limits.version.is_v5());
-        if let Some(alias) = alias.filter(|alias| is_alias(*alias) && !outline.topic.is_empty()) {
-            let named =
-                topic.map(str::to_string).ok_or_else(|| TextExcerpt(outline.topic).to_string());
-            self.aliases_in.insert(alias, named);
+        if let Some(alias) = alias.filter(|_| !outline.topic.is_empty()) {
+            self.note_alias(alias, topic.ok_or(outline.topic));
         }
         let known = alias.filter(|_| outline.topic.is_empty());
-        let known = known.and_then(|alias| self.aliases_in.get(&alias));
-        let name = match known {
-            Some(Ok(topic) | Err(topic)) => topic.clone(),
-            None => TextExcerpt(outline.topic).to_string(),
-        };
+        let known = known.and_then(|alias| {
+            self.aliases_in.topic(alias).or(self.invalid_aliases.get(&alias).map(String::as_str))
+        });
+        let name = known.map_or_else(|| TextExcerpt(outline.topic).to_string(), str::to_string);
         self.count_invalid(&name, violation.description());
         self.acknowledge_dropped(outline.qos, outline.packet_id);
         Ok(())
+    }
+
+    /// An invalid topic is remembered too, so that the log can name what comes by its alias.
+    fn note_alias(&mut self, alias: u16, topic: Result<&str, &[u8]>) {
+        match topic {
+            Ok(topic) => self.aliases_in.set(alias, topic),
+            Err(invalid) if self.aliases_in.allows(alias) => {
+                self.aliases_in.forget(alias);
+                self.invalid_aliases.insert(alias, TextExcerpt(invalid).to_string());
+            }
+            Err(_) => {}
+        }
     }
 
     fn count_invalid(&self, name: &str, why: &str) {
@@ -158,24 +166,19 @@ impl Relay {
 
     /// The name, or what is to be logged of a message that has none.
     fn resolve_topic(&mut self, publish: &Publish<'_>) -> Result<String, (String, Violation)> {
-        let alias = publish.properties.iter().find_map(|property| match property {
-            Property::TopicAlias(alias) => Some(alias),
-            _ => None,
-        });
-        let unknown = |alias| (format!("topic alias {alias}"), Violation::AliasUnknown);
-        match (alias, publish.topic) {
-            (None, topic) => Ok(topic.into()),
-            (Some(alias), "") => match self.aliases_in.get(&alias) {
-                Some(Ok(topic)) => Ok(topic.clone()),
-                Some(Err(invalid)) => Err((invalid.clone(), Violation::TopicNameInvalid)),
-                None => Err(unknown(alias)),
-            },
-            (Some(alias), topic) if is_alias(alias) => {
-                self.aliases_in.insert(alias, Ok(topic.into()));
-                Ok(topic.into())
+        match self.aliases_in.resolve(publish) {
+            Ok(topic) => Ok(topic.into()),
+            Err(violation) => {
+                let alias = publish.properties.iter().find_map(|property| match property {
+                    Property::TopicAlias(alias) => Some(alias),
+                    _ => None,
+                });
+                let alias = alias.unwrap_or_default();
+                Err(match self.invalid_aliases.get(&alias) {
+                    Some(invalid) => (invalid.clone(), Violation::TopicNameInvalid),
+                    None => (format!("topic alias {alias}"), violation),
+                })
             }
-            // The message has its name with it, and only the alias stands for nothing.
-            (Some(_), topic) => Ok(topic.into()),
         }
     }
 
@@ -206,8 +209,4 @@ impl Relay {
 
 fn is_topic(name: &str) -> bool {
     check_topic(name).is_ok()
-}
-
-fn is_alias(alias: u16) -> bool {
-    (1..=ALIASES_IN_MAX).contains(&alias)
 }

@@ -31,10 +31,13 @@ pub use self::loops::LoopDetection;
 use self::loops::{BridgeDirection, LoopFound, PATH, PassingMessage};
 pub use self::poison_guard::{PoisonCandidates, PoisonGuard};
 use self::properties::copy_properties;
-use self::requests::RelayRequest;
+use self::requests::WantedFilters;
 pub use self::rules::{BridgeRule, BridgeRules, RetainedPolicy, WATCH_OPTIONS};
-use crate::local_session::{LocalBrokerLimits, encode_ack, row_name};
+use crate::local_session::{encode_ack, row_name};
 use crate::metrics::{LinkDropReason, LinkMetrics};
+use mqtt::client::{
+    IncomingAliases, OutgoingAliases, ServerLimits, TopicAliasChoice, UnacknowledgedPackets,
+};
 use mqtt::{
     Packet, PacketFrame, PacketId, PacketType, Properties, PropertiesBuf, Property,
     ProtocolVersion, Publish, PublishAck, QoS, ReasonCode, filter_matches,
@@ -48,10 +51,7 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteBrokerLimits {
     pub version: ProtocolVersion,
-    pub qos_max: QoS,
-    pub takes_retain: bool,
-    pub packet_bytes_max: u32,
-    pub topic_alias_max: u16,
+    pub server: ServerLimits,
     /// The other broker does not send our own messages back.
     pub spares_own: bool,
 }
@@ -103,26 +103,26 @@ pub struct Relay {
     name: Arc<str>,
     rules: Arc<BridgeRules>,
     remote_limits: RemoteBrokerLimits,
-    local_limits: LocalBrokerLimits,
+    local_limits: ServerLimits,
     metrics: Arc<LinkMetrics>,
     pub to_local: Vec<u8>,
     pub to_remote: Vec<u8>,
     /// Requests of ours that are not answered: until then nothing is published there.
-    pending_requests: Vec<(PacketId, RelayRequest)>,
+    pending_requests: UnacknowledgedPackets<WantedFilters>,
     /// When it last answered one, or began.
     pub last_answer: Instant,
     /// Note in the local session of ids that are to be released at the other broker.
     left_note: Option<String>,
-    next_id: PacketId,
     /// QoS 2 for one side and less for the other, by their id.
     lowered: HashSet<PacketId>,
     /// Ids of messages from the other broker that are discarded, until they are released.
     unwanted: HashSet<PacketId>,
     /// Released here for a session there that is no more: nobody there waits for the answer.
     closed: HashSet<PacketId>,
-    aliases_out: HashMap<String, u16>,
-    /// Topics of the incoming aliases, or the log text for an invalid topic.
-    aliases_in: HashMap<u16, Result<String, String>>,
+    aliases_out: OutgoingAliases,
+    aliases_in: IncomingAliases,
+    /// The log text of incoming aliases that were given to an invalid topic.
+    invalid_aliases: HashMap<u16, String>,
     /// Topics at the receiver, of messages that it has not answered.
     inflight_out: InflightTopics,
     inflight_in: InflightTopics,
@@ -151,12 +151,14 @@ impl Relay {
         name: Arc<str>,
         rules: Arc<BridgeRules>,
         terms: RemoteBrokerLimits,
-        near: LocalBrokerLimits,
+        near: ServerLimits,
         metrics: Arc<LinkMetrics>,
         past: FailoverState,
         seed: u16,
     ) -> Relay {
         let now = Instant::now();
+        let first_id = PacketId::new(seed).unwrap_or(PacketId::MAX);
+        let aliases_out = OutgoingAliases::new(terms.server.topic_alias_max.min(ALIASES_OUT_MAX));
         Relay {
             name,
             rules,
@@ -165,15 +167,15 @@ impl Relay {
             metrics,
             to_local: Vec::new(),
             to_remote: Vec::new(),
-            pending_requests: Vec::new(),
+            pending_requests: UnacknowledgedPackets::starting_at(first_id),
             last_answer: now,
             left_note: None,
-            next_id: PacketId::new(seed).unwrap_or(PacketId::MAX),
             lowered: HashSet::new(),
             unwanted: HashSet::new(),
             closed: HashSet::new(),
-            aliases_out: HashMap::new(),
-            aliases_in: HashMap::new(),
+            aliases_out,
+            aliases_in: IncomingAliases::new(ALIASES_IN_MAX),
+            invalid_aliases: HashMap::new(),
             inflight_out: InflightTopics::default(),
             inflight_in: InflightTopics::default(),
             failover: past,
@@ -196,7 +198,7 @@ impl Relay {
             dup: false,
             // Nobody repeats it: the next connection says it anew, and the will says the other.
             qos: QoS::AtMostOnce,
-            retain: self.remote_limits.takes_retain,
+            retain: self.remote_limits.server.retain_available,
             topic,
             packet_id: None,
             properties: Properties::default(),
@@ -252,7 +254,7 @@ impl Relay {
             }
             Err(loss) => return self.drop_outbound(publish, loss),
         };
-        let qos = publish.qos.min(qos).min(self.remote_limits.qos_max);
+        let qos = publish.qos.min(qos).min(self.remote_limits.server.qos_max);
         let comes_back = self.is_echoed_back(&name);
         let is_v5 = self.remote_limits.version.is_v5();
         let path = match self.loop_path(BridgeDirection::Out, publish.topic, &name, publish) {
@@ -262,7 +264,7 @@ impl Relay {
         if self.is_already_remote(publish, qos) {
             return self.record_expected_echo(comes_back && !is_v5, &name, publish);
         }
-        let retain = publish.retain && keeps_retain && self.remote_limits.takes_retain;
+        let retain = publish.retain && keeps_retain && self.remote_limits.server.retain_available;
         let rules = self.rules.clone();
         let mut properties = std::mem::take(&mut self.properties);
         properties.clear();
@@ -276,28 +278,29 @@ impl Relay {
         if let Some(path) = &path {
             properties.push(Property::UserProperty(PATH, path));
         }
-        let alias = self.assign_alias(&name, &mut properties);
-        let before = self.to_remote.len();
+        let alias = self.aliases_out.assign(&name);
+        if let TopicAliasChoice::Known(number) | TopicAliasChoice::New(number) = alias {
+            properties.push(Property::TopicAlias(number));
+        }
         let packet_id = publish.packet_id.filter(|_| qos > QoS::AtMostOnce);
         let packet = Publish {
             dup: publish.dup && qos > QoS::AtMostOnce,
             qos,
             retain,
-            topic: if alias == RelayTopicAlias::Known { "" } else { &name },
+            topic: if matches!(alias, TopicAliasChoice::Known(_)) { "" } else { &name },
             packet_id,
             properties: properties.as_properties(),
             payload: publish.payload,
         };
-        packet.encode(self.remote_limits.version, &mut self.to_remote);
+        let RemoteBrokerLimits { version, server, .. } = self.remote_limits;
+        let bytes = server.encode_publish(&packet, version, &mut self.to_remote);
         self.properties = properties;
-        let bytes = self.to_remote.len() - before;
-        if bytes > self.remote_limits.packet_bytes_max as usize {
-            self.to_remote.truncate(before);
-            if alias == RelayTopicAlias::New {
-                self.aliases_out.remove(&name);
+        let Some(bytes) = bytes else {
+            if matches!(alias, TopicAliasChoice::New(_)) {
+                self.aliases_out.revoke(&name);
             }
             return self.drop_outbound(publish, LinkDropReason::TooLarge);
-        }
+        };
         if let Some(id) = packet_id {
             self.suspects.record_sent(id, &name, bytes);
         }
@@ -366,7 +369,7 @@ impl Relay {
 
     /// Whether it has less than QoS 2 there, in this connection or by what it is no more.
     fn take_lowered_qos(&mut self, packet_id: PacketId) -> bool {
-        self.lowered.remove(&packet_id) || self.remote_limits.qos_max < QoS::ExactlyOnce
+        self.lowered.remove(&packet_id) || self.remote_limits.server.qos_max < QoS::ExactlyOnce
     }
 
     /// The path that a message has behind this bridge, by its topic here and at the other broker.
@@ -424,23 +427,6 @@ impl Relay {
             _ => PacketType::PubAck,
         };
         self.finish_local(kind, packet_id, reason);
-    }
-
-    fn assign_alias(&mut self, name: &str, properties: &mut PropertiesBuf) -> RelayTopicAlias {
-        let known = self.aliases_out.get(name).copied();
-        let most = self.remote_limits.topic_alias_max.min(ALIASES_OUT_MAX);
-        let next = self.aliases_out.len() as u16 + 1;
-        let room = next <= most;
-        let (alias, number) = match known {
-            Some(number) => (RelayTopicAlias::Known, number),
-            None if room => {
-                self.aliases_out.insert(name.into(), next);
-                (RelayTopicAlias::New, next)
-            }
-            None => return RelayTopicAlias::None,
-        };
-        properties.push(Property::TopicAlias(number));
-        alias
     }
 
     /// The other broker has answered for a message of ours.
@@ -521,7 +507,7 @@ impl Relay {
 
     /// Whether the other broker has answered what it was asked.
     pub fn is_answered(&self) -> bool {
-        self.pending_requests.is_empty() && self.failover.stale().is_empty()
+        self.pending_requests.request_count() == 0 && self.failover.stale().is_empty()
     }
 
     /// Takes nothing more, and says whether everything that was taken has come to its end.
@@ -537,13 +523,6 @@ struct OutboundMapping {
     /// At most.
     qos: QoS,
     keeps_retain: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RelayTopicAlias {
-    None,
-    New,
-    Known,
 }
 
 fn is_quota_exceeded(ack: PublishAck<'_>) -> bool {

@@ -4,11 +4,9 @@ use super::{BridgeRule, Relay, RetainedPolicy};
 use crate::local_session::{encode_subscribe, encode_unsubscribe};
 use mqtt::{PacketId, PacketType, ProtocolVersion, ReasonCode, SubscribeOptions};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum RelayRequest {
-    Subscribe(Vec<(String, SubscribeOptions)>),
-    Unsubscribe,
-}
+/// Filters of a SUBSCRIBE; none of an UNSUBSCRIBE.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct WantedFilters(Vec<(String, SubscribeOptions)>);
 
 /// In one SUBSCRIBE. AWS IoT Core hangs up on more (its quotas of the message broker).
 const FILTERS_MAX: usize = 8;
@@ -36,9 +34,9 @@ impl Relay {
             self.push_subscribe(part.to_vec());
         }
         for part in gone.chunks(FILTERS_MAX) {
-            let packet_id = self.next_packet_id();
-            encode_unsubscribe(packet_id, part, self.remote_limits.version, &mut self.to_remote);
-            self.pending_requests.push((packet_id, RelayRequest::Unsubscribe));
+            let none = WantedFilters::default();
+            let Some(id) = self.pending_requests.add(PacketType::UnsubAck, none) else { return };
+            encode_unsubscribe(id, part, self.remote_limits.version, &mut self.to_remote);
         }
     }
 
@@ -69,35 +67,24 @@ impl Relay {
     }
 
     fn push_subscribe(&mut self, wanted: Vec<(String, SubscribeOptions)>) {
-        let packet_id = self.next_packet_id();
+        // There are far fewer requests than ids.
+        let Some(id) = self.pending_requests.next_id() else { return };
         let filters = wanted.iter().map(|(filter, options)| (&**filter, *options));
-        encode_subscribe(packet_id, filters, self.remote_limits.version, &mut self.to_remote);
-        self.pending_requests.push((packet_id, RelayRequest::Subscribe(wanted)));
-    }
-
-    fn next_packet_id(&mut self) -> PacketId {
-        let id = self.next_id;
-        self.next_id = id.checked_add(1).unwrap_or(PacketId::MIN);
-        id
+        encode_subscribe(id, filters, self.remote_limits.version, &mut self.to_remote);
+        self.pending_requests.add(PacketType::SubAck, WantedFilters(wanted));
     }
 
     /// Counts an UNSUBACK only if it was expected: otherwise responses to nothing would keep the
     /// connection alive for ever.
     pub(super) fn on_unsuback(&mut self, packet_id: PacketId) {
-        let before = self.pending_requests.len();
-        self.pending_requests.retain(|(id, _)| *id != packet_id);
-        if self.pending_requests.len() < before {
+        if self.pending_requests.answer_request(PacketType::UnsubAck, packet_id).is_some() {
             self.last_answer = self.now;
         }
     }
 
     pub(super) fn on_suback(&mut self, packet_id: PacketId, codes: &[u8]) {
-        let Some(at) = self.pending_requests.iter().position(|(id, _)| *id == packet_id) else {
-            return;
-        };
-        let (_, RelayRequest::Subscribe(wanted)) = self.pending_requests.swap_remove(at) else {
-            return;
-        };
+        let request = self.pending_requests.answer_request(PacketType::SubAck, packet_id);
+        let Some(WantedFilters(wanted)) = request else { return };
         if codes.first() == Some(&ReasonCode::PacketIdentifierInUse.code()) {
             return self.push_subscribe(wanted);
         }

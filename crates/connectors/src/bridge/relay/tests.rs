@@ -2,18 +2,16 @@
 
 use super::*;
 use crate::topic_map::TopicMap;
-use mqtt::PropertiesBuf;
+use mqtt::{PropertiesBuf, SubAck, UnsubAck};
 use std::time::Duration;
 
 pub(super) fn terms(version: ProtocolVersion) -> RemoteBrokerLimits {
-    RemoteBrokerLimits {
-        version,
-        qos_max: QoS::ExactlyOnce,
-        takes_retain: true,
-        packet_bytes_max: u32::MAX,
-        topic_alias_max: 0,
-        spares_own: true,
-    }
+    RemoteBrokerLimits { version, server: ServerLimits::default(), spares_own: true }
+}
+
+/// The same where the other broker states limits.
+fn limited_terms(server: ServerLimits) -> RemoteBrokerLimits {
+    RemoteBrokerLimits { server, ..terms(ProtocolVersion::V5) }
 }
 
 pub(super) fn rule(filter: &str, template: &str) -> BridgeRule {
@@ -28,11 +26,7 @@ pub(super) fn rule(filter: &str, template: &str) -> BridgeRule {
 pub(super) fn pipe(terms: RemoteBrokerLimits) -> Relay {
     let outward = vec![rule("out/#", "far/${topic}"), rule("both/#", "")];
     let inward = vec![rule("far/in/+", "in/${1}"), rule("both/#", "")];
-    let near = LocalBrokerLimits {
-        qos_max: QoS::ExactlyOnce,
-        takes_retain: true,
-        packet_bytes_max: 64 * 1024,
-    };
+    let near = ServerLimits { packet_bytes_max: 64 * 1024, ..ServerLimits::default() };
     let rules = BridgeRules { outward, inward };
     Relay::new(
         "b".into(),
@@ -195,14 +189,14 @@ fn an_answer_that_ends_nothing_is_none() {
 #[test]
 fn a_broker_with_less_qos_gets_less_and_the_session_here_its_own() {
     let mut pipe =
-        pipe(RemoteBrokerLimits { qos_max: QoS::AtLeastOnce, ..terms(ProtocolVersion::V5) });
+        pipe(limited_terms(ServerLimits { qos_max: QoS::AtLeastOnce, ..Default::default() }));
     pipe.near(Packet::Publish(publish("out/a", 2, 5))).unwrap();
     assert_eq!(pipe.far_heard(), ["PUBLISH 5 \"far/out/a\" qos=1 \"x\""]);
     pipe.far(Packet::PubAck(ack(5, ReasonCode::Success))).unwrap();
     assert_eq!(pipe.near_heard(), ["PUBREC 5"]);
     pipe.near(Packet::PubRel(ack(5, ReasonCode::Success))).unwrap();
     assert_eq!((pipe.near_heard(), pipe.far_heard()), (vec!["PUBCOMP 5".to_string()], vec![]));
-    pipe.remote_limits.qos_max = QoS::AtMostOnce;
+    pipe.remote_limits.server.qos_max = QoS::AtMostOnce;
     pipe.near(Packet::Publish(publish("out/a", 1, 6))).unwrap();
     assert_eq!(pipe.far_heard(), ["PUBLISH \"far/out/a\" qos=0 \"x\""]);
     assert_eq!(pipe.near_heard(), ["PUBACK 6"]);
@@ -212,7 +206,7 @@ fn a_broker_with_less_qos_gets_less_and_the_session_here_its_own() {
 
 #[test]
 fn what_has_no_rule_or_is_too_large_is_counted_and_let_go() {
-    let mut pipe = pipe(RemoteBrokerLimits { packet_bytes_max: 20, ..terms(ProtocolVersion::V5) });
+    let mut pipe = pipe(limited_terms(ServerLimits { packet_bytes_max: 20, ..Default::default() }));
     pipe.near(Packet::Publish(publish("gone", 1, 5))).unwrap();
     pipe.near(Packet::Publish(publish("out/that-is-too-long", 2, 6))).unwrap();
     assert!(pipe.far_heard().is_empty());
@@ -266,7 +260,7 @@ fn properties_go_along_and_a_response_topic_leads_back() {
 
 #[test]
 fn aliases_are_used_where_they_are_known() {
-    let mut pipe = pipe(RemoteBrokerLimits { topic_alias_max: 1, ..terms(ProtocolVersion::V5) });
+    let mut pipe = pipe(limited_terms(ServerLimits { topic_alias_max: 1, ..Default::default() }));
     for topic in ["out/a", "out/b", "out/a"] {
         pipe.near(Packet::Publish(publish(topic, 0, 0))).unwrap();
     }
@@ -310,13 +304,15 @@ fn what_an_ended_session_there_left_open_here_is_closed() {
 #[test]
 fn topics_beyond_the_aliases_are_named_in_full() {
     let mut pipe =
-        pipe(RemoteBrokerLimits { topic_alias_max: u16::MAX, ..terms(ProtocolVersion::V5) });
+        pipe(limited_terms(ServerLimits { topic_alias_max: u16::MAX, ..Default::default() }));
     for number in 0..70_000 {
         let topic = format!("out/{number}");
         pipe.near(Packet::Publish(publish(&topic, 0, 0))).unwrap();
         pipe.to_remote.clear();
     }
-    assert_eq!(pipe.aliases_out.len(), usize::from(ALIASES_OUT_MAX));
+    let last = format!("out/{}", ALIASES_OUT_MAX - 1);
+    pipe.near(Packet::Publish(publish(&last, 0, 0))).unwrap();
+    assert!(!pipe.far_heard()[0].contains("far/out"), "it has the last alias");
     pipe.near(Packet::Publish(publish("out/69999", 0, 0))).unwrap();
     assert_eq!(pipe.far_heard(), ["PUBLISH \"far/out/69999\" qos=0 \"x\""]);
 }
@@ -377,7 +373,7 @@ fn what_does_not_come_back_is_not_awaited_for_ever() {
 #[test]
 fn a_broker_without_qos_2_is_asked_to_release_nothing() {
     let mut pipe =
-        pipe(RemoteBrokerLimits { qos_max: QoS::AtLeastOnce, ..terms(ProtocolVersion::V5) });
+        pipe(limited_terms(ServerLimits { qos_max: QoS::AtLeastOnce, ..Default::default() }));
     pipe.near(Packet::PubRel(ack(5, ReasonCode::Success))).unwrap();
     assert_eq!((pipe.near_heard(), pipe.far_heard()), (vec!["PUBCOMP 5".to_string()], vec![]));
 }
@@ -389,13 +385,36 @@ fn only_a_server_says_that_nobody_subscribes() {
     assert_eq!(pipe.far_heard(), ["PUBACK 9"]);
 }
 
+/// A broker whose answers are of nothing keeps no connection alive.
+#[test]
+fn a_request_is_answered_by_its_own_kind_and_id() {
+    let mut pipe = pipe(terms(ProtocolVersion::V5));
+    pipe.send_requests(&["gone".to_string()], None);
+    assert_eq!(pipe.far_heard().len(), 2, "SUBSCRIBE 7 and UNSUBSCRIBE 8");
+    let properties = Properties::default();
+    let suback = |id| {
+        let packet_id = PacketId::new(id).unwrap();
+        Packet::SubAck(SubAck { packet_id, properties, codes: &[2, 2] })
+    };
+    let unsuback = |id| {
+        let packet_id = PacketId::new(id).unwrap();
+        Packet::UnsubAck(UnsubAck { packet_id, properties, codes: &[0] })
+    };
+    pipe.now += Duration::from_secs(1);
+    let began = pipe.last_answer;
+    for wrong in [suback(8), unsuback(7), suback(1), unsuback(9)] {
+        pipe.far(wrong).unwrap();
+        assert!(!pipe.is_answered() && pipe.last_answer == began, "{wrong}");
+    }
+    pipe.far(suback(7)).unwrap();
+    assert!(!pipe.is_answered() && pipe.last_answer > began);
+    pipe.far(unsuback(8)).unwrap();
+    assert!(pipe.is_answered());
+}
+
 #[test]
 fn many_filters_are_asked_for_a_few_at_a_time() {
-    let near = LocalBrokerLimits {
-        qos_max: QoS::ExactlyOnce,
-        takes_retain: true,
-        packet_bytes_max: 64 * 1024,
-    };
+    let near = ServerLimits { packet_bytes_max: 64 * 1024, ..ServerLimits::default() };
     let inward = (0..20).map(|at| rule(&format!("in/{at}"), "")).collect();
     let rules = BridgeRules { outward: Vec::new(), inward };
     let mut pipe = Relay::new(

@@ -54,7 +54,8 @@ fn an_id_in_use_is_passed_over() {
         accept(&mut packets, PUBREC, turn as u16);
         accept(&mut packets, PUBCOMP, turn as u16);
     }
-    assert_eq!(packets.add(PUBACK, 102), Some(id(2)), "1 and 3 are in use");
+    assert_eq!(packets.next_id(), Some(id(2)), "1 and 3 are in use");
+    assert_eq!(packets.add(PUBACK, 102), Some(id(2)));
     assert_eq!(packets.add(PUBACK, 104), Some(id(4)));
     // All of them are found, whichever lap they are of.
     assert_eq!(packets.answer_request(PacketType::SubAck, id(3)), Some(3));
