@@ -5,7 +5,8 @@ use super::client::{ClientState, LoadClient, LoadPublisher};
 use crate::plan::{ConsumerIndex, LoadPlan, share_filter};
 use crate::template::{self, BenchRng, TemplateValues};
 use crate::track::StreamTracks;
-use std::collections::{HashMap, VecDeque};
+use mqtt::client::UnacknowledgedPackets;
+use std::collections::HashMap;
 
 /// Clients of one thread, in the order in which they connect.
 #[derive(Debug, Default)]
@@ -97,8 +98,7 @@ impl ClientDistributor<'_> {
                 topic,
                 stream: *stream,
                 seq: 0,
-                packet_id: 0,
-                flights: VecDeque::new(),
+                unacknowledged: UnacknowledgedPackets::default(),
                 backlog_len: 0,
                 backlog_due_ns: 0,
                 user_name,

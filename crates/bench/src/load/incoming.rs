@@ -7,6 +7,7 @@ use crate::limits::PACKET_BYTES_MAX;
 use crate::load_stats::{LatencySampler, LoadCounter, LoadFailure, LoadStats};
 use crate::plan::StartMode;
 use crate::stamp::{PayloadStamp, TIME_MASK};
+use mqtt::client::{AckOutcome, ServerLimits};
 use mqtt::{
     ConnAck, Disconnect, PacketFrame, PacketType, Publish, PublishAck, QoS, ReasonCode, SubAck,
     Violation,
@@ -166,25 +167,15 @@ impl LoadThread {
         match kind {
             PacketType::ConnAck => {
                 let connack = ConnAck::decode(frame, version)?;
-                self.on_connack(at, connack.reason, now_ns)
+                self.on_connack(at, &connack, now_ns)
             }
             PacketType::SubAck => {
                 let suback = SubAck::decode(frame, version)?;
                 self.on_suback(at, suback.codes, now_ns)
             }
-            PacketType::PubAck | PacketType::PubComp => {
+            PacketType::PubAck | PacketType::PubRec | PacketType::PubComp => {
                 let ack = PublishAck::decode(frame, version)?;
-                self.on_publish_ack(at, &ack, now_ns);
-                Ok(())
-            }
-            PacketType::PubRec => {
-                let ack = PublishAck::decode(frame, version)?;
-                if ack.reason.is_error() {
-                    self.on_publish_ack(at, &ack, now_ns);
-                } else {
-                    self.count_unmatched(ack.reason);
-                    self.send_ack(at, PacketType::PubRel, ack.packet_id);
-                }
+                self.on_publish_ack(at, kind, &ack, now_ns);
                 Ok(())
             }
             PacketType::PubRel => {
@@ -204,14 +195,19 @@ impl LoadThread {
         }
     }
 
-    fn on_connack(&mut self, at: u32, reason: ReasonCode, now_ns: u64) -> Result<(), LoadFailure> {
+    fn on_connack(
+        &mut self,
+        at: u32,
+        connack: &ConnAck<'_>,
+        now_ns: u64,
+    ) -> Result<(), LoadFailure> {
         let client = &mut self.clients[at as usize];
         if client.state != ClientState::AwaitingConnAck {
             return Err(LoadFailure::Violation("CONNACK without CONNECT".into()));
         }
-        if reason.is_error() {
-            return Err(LoadFailure::ConnAck(reason.code()));
-        }
+        // The load is the scenario's, whatever limits the broker states.
+        ServerLimits::from_connack(connack)
+            .map_err(|reason| LoadFailure::ConnAck(reason.code()))?;
         self.stats.record(LatencySampler::Connect, (now_ns - client.requested_ns) / 1_000);
         self.stats.add(LoadCounter::ConnectSucc, 1);
         if client.filters.is_empty() {
@@ -238,9 +234,16 @@ impl LoadThread {
         Ok(())
     }
 
-    fn on_publish_ack(&mut self, at: u32, ack: &PublishAck<'_>, now_ns: u64) {
+    fn on_publish_ack(&mut self, at: u32, kind: PacketType, ack: &PublishAck<'_>, now_ns: u64) {
         let Some(publisher) = &mut self.clients[at as usize].publisher else { return };
-        let Some(flight) = publisher.acknowledge(ack.packet_id.get()) else { return };
+        let due_us = match publisher.unacknowledged.acknowledge(kind, ack) {
+            AckOutcome::Complete(due_us) => due_us,
+            AckOutcome::Release => {
+                self.count_unmatched(ack.reason);
+                return self.send_ack(at, PacketType::PubRel, ack.packet_id);
+            }
+            AckOutcome::Unexpected => return,
+        };
         self.flights -= 1;
         let now_us = now_ns / 1_000;
         if ack.reason.is_error() {
@@ -253,8 +256,8 @@ impl LoadThread {
         } else {
             self.count_unmatched(ack.reason);
             self.stats.add(LoadCounter::PubSucc, 1);
-            if flight.due_us >= self.measured_us.0 && flight.due_us < self.measured_us.1 {
-                self.stats.record(LatencySampler::Pub, now_us - flight.due_us.min(now_us));
+            if due_us >= self.measured_us.0 && due_us < self.measured_us.1 {
+                self.stats.record(LatencySampler::Pub, now_us - due_us.min(now_us));
             }
         }
         self.send_backlog(at);

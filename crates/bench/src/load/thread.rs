@@ -425,7 +425,8 @@ impl LoadThread {
         }
         self.stats.record_failure(failure);
         if let Some(publisher) = &mut client.publisher {
-            let unanswered = publisher.flights.drain(..).count() as u64;
+            let unanswered = publisher.unacknowledged.publish_count() as u64;
+            publisher.unacknowledged.clear();
             self.flights -= unanswered as i64;
             self.stats.add(LoadCounter::PubUnanswered, unanswered);
             self.stats
@@ -523,14 +524,14 @@ impl LoadThread {
                 }
             }
             if let Some(publisher) = &client.publisher {
-                unanswered += publisher.flights.len() as u64;
+                unanswered += publisher.unacknowledged.publish_count() as u64;
                 self.stats.add(LoadCounter::PubMissed, u64::from(publisher.backlog_len));
                 end.streams.push(StreamSummary {
                     stream: publisher.stream,
                     client: client.id.to_string(),
                     topic: publisher.topic.clone(),
                     sent: u64::from(publisher.seq),
-                    unanswered: publisher.flights.len() as u64,
+                    unanswered: publisher.unacknowledged.publish_count() as u64,
                 });
             }
         }
