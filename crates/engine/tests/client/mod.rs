@@ -3,9 +3,10 @@
 
 use broker::{BrokerEvent, BrokerOptions};
 use engine::{AuthHandler, Server, ServerOptions, StoreLocation};
+use mqtt::client::{ClientSession, success_ack};
 use mqtt::{
-    Connect, Packet, PacketId, Properties, PropertiesBuf, Property, ProtocolVersion, Publish,
-    PublishAck, QoS, ReasonCode, Subscribe, SubscribeOptions, SubscriptionListBuf,
+    Connect, Packet, PacketId, Properties, PropertiesBuf, Property, ProtocolVersion, Publish, QoS,
+    Subscribe, SubscribeOptions, SubscriptionListBuf,
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -108,7 +109,7 @@ impl EngineTestClient {
         stream.set_nodelay(true).expect("a socket");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
         let mut client = EngineTestClient { stream, bytes: Vec::new() };
-        client.send(Packet::Connect(Connect {
+        let connect = Connect {
             is_bridge: false,
             version: ProtocolVersion::V5,
             clean_start,
@@ -118,8 +119,16 @@ impl EngineTestClient {
             user_name: None,
             password: None,
             properties: properties.as_properties(),
-        }));
-        client.expect(|packet| matches!(packet, Packet::ConnAck(_)));
+        };
+        let mut session = ClientSession::<()>::default();
+        session.connect(&connect);
+        client.send(Packet::Connect(connect));
+        client.read(|packet| {
+            let Packet::ConnAck(connack) = packet else { panic!("unexpected: {packet:?}") };
+            session.on_connack(&connack).expect("it is let in");
+            true
+        });
+        assert!(session.is_connected());
         client
     }
 
@@ -185,11 +194,6 @@ impl EngineTestClient {
     }
 
     pub(crate) fn puback(&mut self, packet_id: PacketId) {
-        let ack = PublishAck {
-            packet_id,
-            reason: ReasonCode::Success,
-            properties: Properties::default(),
-        };
-        self.send(Packet::PubAck(ack));
+        self.send(Packet::PubAck(success_ack(packet_id)));
     }
 }

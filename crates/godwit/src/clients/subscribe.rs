@@ -283,7 +283,7 @@ impl MessagePrinter<'_> {
             let done = match wire.decode(&frame)? {
                 Packet::Publish(message) => self.print_message(wire, &message)?,
                 Packet::PubRel(release) => {
-                    let answer = wire.session.on_pubrel(&release);
+                    let answer = wire.session.on_pubrel(release.packet_id);
                     wire.queue(&answer);
                     false
                 }
@@ -314,7 +314,7 @@ impl MessagePrinter<'_> {
         message: &Publish<'_>,
     ) -> Result<bool, ClientError> {
         let ended = self.command.retained_only && !message.retain;
-        let repeated = !wire.session.on_publish(message);
+        let repeated = !wire.session.on_publish(message.qos, message.packet_id);
         let topic = wire.session.topic(message).map_err(protocol_error)?;
         let stale = self.command.no_stale && message.retain;
         let unwanted = |filter: &String| mqtt::filter_matches(filter, topic);

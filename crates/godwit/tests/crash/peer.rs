@@ -2,10 +2,9 @@
 //! connection to it that comes and goes.
 
 use crate::line::{BrokerPacket, CrashConnection};
-use mqtt::{
-    Connect, Packet, PacketId, PacketType, Properties, PropertiesBuf, Property, PublishAck,
-};
-use mqtt::{ProtocolVersion, ReasonCode};
+use mqtt::client::{ClientSession, success_ack};
+use mqtt::{ConnAck, Connect, Packet, PacketId, PacketType, Properties, PropertiesBuf};
+use mqtt::{Property, ProtocolVersion};
 use std::net::SocketAddr;
 
 pub(crate) struct CrashPeer {
@@ -15,8 +14,8 @@ pub(crate) struct CrashPeer {
     pub(crate) expiry_s: u32,
     /// The broker has acknowledged something that belongs to the session: from now on it has one.
     pub(crate) is_known: bool,
+    pub(crate) session: ClientSession<()>,
     line: Option<CrashConnection>,
-    welcomed: bool,
 }
 
 impl CrashPeer {
@@ -27,13 +26,13 @@ impl CrashPeer {
             receive_maximum,
             expiry_s: u32::MAX,
             is_known: false,
+            session: ClientSession::default(),
             line: None,
-            welcomed: false,
         }
     }
 
     pub(crate) fn is_here(&self) -> bool {
-        self.welcomed
+        self.session.is_connected()
     }
 
     /// Connects if it must, and gives what it hears. `ConnAckLimits` is the first after a
@@ -46,10 +45,11 @@ impl CrashPeer {
         let Some(line) = &mut self.line else { return Vec::new() };
         let (heard, lives) = line.listen();
         for heard in &heard {
-            if let BrokerPacket::Welcome { present, reason } = heard {
-                assert_eq!(*reason, ReasonCode::Success, "{}", self.id);
-                assert!(*present || !self.is_known, "{}: its session is lost", self.id);
-                self.welcomed = true;
+            if let BrokerPacket::Welcome { present, reason } = *heard {
+                assert!(present || !self.is_known, "{}: its session is lost", self.id);
+                let (session_present, properties) = (present, Properties::default());
+                let connack = ConnAck { session_present, reason, properties };
+                assert!(self.session.on_connack(&connack).is_ok(), "{}: {reason}", self.id);
             }
         }
         if !lives {
@@ -75,6 +75,7 @@ impl CrashPeer {
             properties: if self.version.is_v5() { properties.as_properties() } else { none },
         };
         if let Some(line) = &mut self.line {
+            self.session.connect(&connect);
             line.say(Packet::Connect(connect));
         }
         self.flush();
@@ -87,11 +88,7 @@ impl CrashPeer {
     }
 
     pub(crate) fn acknowledge(&mut self, kind: PacketType, packet_id: PacketId) {
-        let ack = PublishAck {
-            packet_id,
-            reason: ReasonCode::Success,
-            properties: Properties::default(),
-        };
+        let ack = success_ack(packet_id);
         self.say(match kind {
             PacketType::PubAck => Packet::PubAck(ack),
             PacketType::PubRec => Packet::PubRec(ack),
@@ -109,6 +106,7 @@ impl CrashPeer {
 
     /// Without a word.
     pub(crate) fn cut(&mut self) {
-        (self.line, self.welcomed) = (None, false);
+        self.line = None;
+        self.session.on_close();
     }
 }

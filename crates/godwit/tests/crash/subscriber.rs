@@ -7,7 +7,7 @@ use crate::line::BrokerPacket;
 use crate::peer::CrashPeer;
 use mqtt::{Disconnect, Packet, PacketId, PacketType, Properties, QoS, ReasonCode, Subscribe};
 use mqtt::{ProtocolVersion, SubscribeOptions, SubscriptionListBuf};
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,6 @@ pub(crate) struct CrashSubscriber {
     away: bool,
     /// When it comes back, or goes.
     turns_at: Instant,
-    /// QoS 2 messages that are not released: more of the same id is the same [MQTT-4.3.3-10].
-    received: HashSet<PacketId>,
     answers: VecDeque<(PacketType, PacketId)>,
     subscribed: bool,
     /// Answers at once.
@@ -57,7 +55,6 @@ impl CrashSubscriber {
             habit,
             away: false,
             turns_at: Instant::now(),
-            received: HashSet::new(),
             answers: VecDeque::new(),
             subscribed: false,
             eager: true,
@@ -80,7 +77,7 @@ impl CrashSubscriber {
 
     /// It has answered everything that came.
     pub(crate) fn is_done(&self) -> bool {
-        self.peer.is_here() && self.answers.is_empty() && self.received.is_empty()
+        self.peer.is_here() && self.answers.is_empty() && self.peer.session.has_released_all()
     }
 
     /// Asks for a sign of life; `pings_left` counts what is not answered.
@@ -161,18 +158,19 @@ impl CrashSubscriber {
             BrokerPacket::Pong => self.pings -= 1,
             BrokerPacket::Ack { kind: PacketType::PubRel, packet_id, .. } => {
                 judge.note(|_| format!("{} <- PubRel {packet_id}", self.peer.id));
-                self.received.remove(&packet_id);
+                self.peer.session.on_pubrel(packet_id);
                 self.answers.push_back((PacketType::PubComp, packet_id));
             }
             BrokerPacket::Message { qos, packet_id, topic, payload, .. } => {
                 assert!(qos > QoS::AtMostOnce && qos <= self.qos, "{}: {qos:?}", self.peer.id);
+                // More of the same id before its release is the same [MQTT-4.3.3-10].
+                let is_new = self.peer.session.on_publish(qos, packet_id);
                 let packet_id = packet_id.expect("QoS above 0");
-                let two = qos == QoS::ExactlyOnce;
-                self.answers.push_back(match two {
-                    true => (PacketType::PubRec, packet_id),
-                    false => (PacketType::PubAck, packet_id),
+                self.answers.push_back(match qos {
+                    QoS::ExactlyOnce => (PacketType::PubRec, packet_id),
+                    _ => (PacketType::PubAck, packet_id),
                 });
-                if two && !self.received.insert(packet_id) {
+                if !is_new {
                     return judge.note(|_| format!("{} {packet_id} {topic} known", self.peer.id));
                 }
                 judge.note(|_| {

@@ -1,8 +1,9 @@
 //! One client's socket, for those who keep the protocol and those who do not.
 
+use mqtt::client::success_ack;
 use mqtt::{
-    Connect, Packet, PacketId, Properties, ProtocolVersion, Publish, PublishAck, QoS, ReasonCode,
-    Subscribe, SubscribeOptions, SubscriptionListBuf,
+    Connect, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe,
+    SubscribeOptions, SubscriptionListBuf,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -169,8 +170,7 @@ impl RawMqttPeer {
             .expect("the connection lives");
         }
         let packet_id = came.expect("QoS 1 has an id");
-        let (reason, properties) = (ReasonCode::Success, Properties::default());
-        self.send(Packet::PubAck(PublishAck { packet_id, reason, properties }));
+        self.send(Packet::PubAck(success_ack(packet_id)));
     }
 }
 

@@ -132,8 +132,8 @@ impl<T> ClientSession<T> {
 
     /// A message came. Whether it is new: a message of QoS 2 comes again until it is acknowledged.
     /// [MQTT-4.3.2-5] [MQTT-4.3.3-10] [MQTT-4.3.3-12]
-    pub fn on_publish(&mut self, publish: &Publish<'_>) -> bool {
-        match (publish.qos, publish.packet_id) {
+    pub fn on_publish(&mut self, qos: QoS, packet_id: Option<PacketId>) -> bool {
+        match (qos, packet_id) {
             (QoS::ExactlyOnce, Some(id)) => self.received.insert(id),
             _ => true,
         }
@@ -145,9 +145,9 @@ impl<T> ClientSession<T> {
     }
 
     /// PUBREL came. Returns PUBCOMP for it. [MQTT-4.3.3-11]
-    pub fn on_pubrel(&mut self, pubrel: &PublishAck<'_>) -> Packet<'static> {
-        self.received.remove(pubrel.packet_id);
-        Packet::PubComp(success_ack(pubrel.packet_id))
+    pub fn on_pubrel(&mut self, packet_id: PacketId) -> Packet<'static> {
+        self.received.remove(packet_id);
+        Packet::PubComp(success_ack(packet_id))
     }
 
     /// Whether every QoS 2 message that came is released.
@@ -280,12 +280,12 @@ mod tests {
         // [MQTT-3.2.2-5]
         let mut session = connected(&[]);
         session.publish(QoS::AtLeastOnce, 'a');
-        session.on_publish(&message("t", 1));
+        session.on_publish(QoS::ExactlyOnce, PacketId::new(1));
         reconnect(&mut session, true, &[]);
-        assert!(!session.on_publish(&message("t", 1)), "it is the same message");
+        assert!(!session.on_publish(QoS::ExactlyOnce, PacketId::new(1)), "it is the same message");
         reconnect(&mut session, false, &[]);
         assert_eq!(session.next_resend(), None);
-        assert!(session.on_publish(&message("t", 1)), "it is another message");
+        assert!(session.on_publish(QoS::ExactlyOnce, PacketId::new(1)), "it is another message");
     }
 
     #[test]
@@ -293,11 +293,11 @@ mod tests {
         // [MQTT-4.4.0-1]
         let mut earlier = connected(&[]);
         earlier.publish(QoS::AtLeastOnce, 'a');
-        earlier.on_publish(&message("t", 1));
+        earlier.on_publish(QoS::ExactlyOnce, PacketId::new(1));
         let mut session = connected(&[]);
         session.resume(earlier);
         assert_eq!(session.next_resend().map(|packet| packet.value), Some('a'));
-        assert!(!session.on_publish(&message("t", 1)));
+        assert!(!session.on_publish(QoS::ExactlyOnce, PacketId::new(1)));
     }
 
     #[test]
@@ -313,24 +313,23 @@ mod tests {
     fn a_qos_2_message_is_new_once_until_its_release() {
         // [MQTT-4.3.3-10] [MQTT-4.3.3-11] [MQTT-4.3.3-12]
         let mut session = connected(&[]);
-        assert!(session.on_publish(&message("t", 3)));
-        assert!(!session.on_publish(&message("t", 3)));
-        assert!(session.on_publish(&message("t", 4)));
+        assert!(session.on_publish(QoS::ExactlyOnce, PacketId::new(3)));
+        assert!(!session.on_publish(QoS::ExactlyOnce, PacketId::new(3)));
+        assert!(session.on_publish(QoS::ExactlyOnce, PacketId::new(4)));
         assert!(!session.has_released_all());
-        let pubrel = success_ack(PacketId::new(3).expect("not 0"));
-        assert_eq!(session.on_pubrel(&pubrel), Packet::PubComp(pubrel));
+        let id = PacketId::new(3).expect("not 0");
+        assert_eq!(session.on_pubrel(id), Packet::PubComp(success_ack(id)));
         // The server may have lost PUBCOMP.
-        assert_eq!(session.on_pubrel(&pubrel), Packet::PubComp(pubrel));
-        assert!(session.on_publish(&message("t", 3)));
+        assert_eq!(session.on_pubrel(id), Packet::PubComp(success_ack(id)));
+        assert!(session.on_publish(QoS::ExactlyOnce, PacketId::new(3)));
     }
 
     #[test]
     fn a_qos_1_message_is_new_each_time() {
         // [MQTT-4.3.2-5]
         let mut session = connected(&[]);
-        let publish = Publish { qos: QoS::AtLeastOnce, ..message("t", 3) };
-        assert!(session.on_publish(&publish));
-        assert!(session.on_publish(&publish));
+        assert!(session.on_publish(QoS::AtLeastOnce, PacketId::new(3)));
+        assert!(session.on_publish(QoS::AtLeastOnce, PacketId::new(3)));
         assert!(session.has_released_all());
     }
 
