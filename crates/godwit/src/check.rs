@@ -1,19 +1,25 @@
 //! `godwit check` reads the options as `serve` would and says what they change; `godwit options`
 //! prints the table.
 
-use crate::flags::{self, CliFlag};
 use crate::options::{OptionPlan, option_text};
-use crate::{fail_with_usage_error, print, serve};
+use crate::serve::{self, broker_command};
+use crate::{fail_with_usage_error, parse_line, print};
 use auth::auth_resources::AuthResources;
+use command_line::{Command, FlagRow};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+pub(crate) fn command() -> Command {
+    broker_command("check", "Reads the options as serve would, and prints what they change")
+        .override_usage("godwit check [OPTIONS]")
+        .after_help("Exit code 2 if any option is wrong.")
+}
+
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let sources = match serve::sources(arguments) {
-        Ok(Some(sources)) => sources,
-        Ok(None) => return print(&format!("{CHECK_HELP}{}", flags::help(serve::FLAGS))),
-        Err(wrongs) => return fail_with_usage_error(&wrongs),
+    let sources = match serve::sources(command(), arguments) {
+        Ok(sources) => sources,
+        Err(code) => return code,
     };
     match OptionPlan::read(&sources) {
         Ok(plan) => match check_files(&plan) {
@@ -57,31 +63,28 @@ fn describe_changes(plan: &OptionPlan) -> String {
     report
 }
 
+pub(crate) fn list_command() -> Command {
+    command_line::command("options", "Lists every option with its default", LIST_FLAGS)
+}
+
 pub(crate) fn list_options(arguments: &[OsString]) -> ExitCode {
-    let used = match flags::parse_flags(LIST_FLAGS, arguments) {
-        Ok(used) => used,
-        Err(wrongs) => return fail_with_usage_error(&wrongs),
+    let matches = match parse_line(list_command(), arguments) {
+        Ok(matches) => matches,
+        Err(code) => return code,
     };
-    match used.first().map_or("", |used| used.name) {
-        "--markdown" => print(&option_text::markdown()),
-        "--sample" => print(&option_text::sample()),
-        "--help" => print(&format!("{LIST_HELP}{}", flags::help(LIST_FLAGS))),
-        _ => print(&option_text::list()),
+    if matches.contains_id("--markdown") {
+        print(&option_text::markdown())
+    } else if matches.contains_id("--sample") {
+        print(&option_text::sample())
+    } else {
+        print(&option_text::list())
     }
 }
 
-const LIST_FLAGS: &[CliFlag] = &[
-    CliFlag { names: &["--markdown"], values: &[], doc: "as the page docs/options.md" },
-    CliFlag { names: &["--sample"], values: &[], doc: "as the file docs/godwit.toml" },
-    CliFlag { names: &["-h", "--help"], values: &[], doc: "this" },
+const LIST_FLAGS: &[FlagRow] = &[
+    FlagRow::new(&["--markdown"], &[], "as the page docs/options.md"),
+    FlagRow::new(&["--sample"], &[], "as the file docs/godwit.toml"),
 ];
-
-const LIST_HELP: &str = "Lists every option with its default.\n\n";
-const CHECK_HELP: &str = "\
-Reads the options as serve would, and prints those that differ from their defaults.
-Exit code 2 if any is wrong.
-
-";
 
 #[cfg(test)]
 mod tests {

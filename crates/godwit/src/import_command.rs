@@ -1,46 +1,53 @@
 //! `godwit import`: the command line of crate `import`.
 
-use crate::flags::{self, CliFlag};
 use crate::option_catalog::option_catalog;
 use crate::options::{OptionPlan, OptionSources};
-use crate::{fail, fail_with_usage_error, print, print_errors};
+use crate::{fail, fail_with_usage_error, parse_line, print, print_errors};
+use command_line::{ArgMatches, Command, FlagRow};
 use import::ImportRequest;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const FLAGS: &[CliFlag] = &[
-    CliFlag {
-        names: &["--from"],
-        values: &["KIND"],
-        doc: "mosquitto, nanomq, nanomq-old, emqx or emqx4; told by the keys without it",
-    },
-    CliFlag {
-        names: &["--out"],
-        values: &["FILE"],
-        doc: "where to write; it must not be there yet",
-    },
-    CliFlag { names: &["--strict"], values: &[], doc: "a key that nobody knows is an error" },
-    CliFlag { names: &["--markdown"], values: &[], doc: "the tables, as the page docs/import.md" },
-    CliFlag { names: &["-h", "--help"], values: &[], doc: "this" },
+const FLAGS: &[FlagRow] = &[
+    FlagRow::new(
+        &["--from"],
+        &["KIND"],
+        "mosquitto, nanomq, nanomq-old, emqx or emqx4; told by the keys without it",
+    ),
+    FlagRow::new(&["--out"], &["FILE"], "where to write; it must not be there yet"),
+    FlagRow::new(&["--strict"], &[], "a key that nobody knows is an error"),
+    FlagRow::new(&["--markdown"], &[], "the tables, as the page docs/import.md"),
 ];
 
 const HELP: &str = "\
-Usage: godwit import [--from KIND] [--out FILE] [--strict] FILE
+Writes to stdout or FILE, with the line that each value comes from. What has no equal stands at its
+end and on stderr. Rules and plain passwords go to files beside FILE. Exit code 2 if anything is
+wrong; nothing is written then. What decided there about access and has no equal here lets nobody
+in.";
 
-Reads a configuration of mosquitto, NanoMQ or EMQX and writes ours, to stdout or FILE, with the line
-that each value comes from. What has no equal stands at its end and on stderr. Rules and plain
-passwords go to files beside FILE. Exit code 2 if anything is wrong; nothing is written then. What
-decided there about access and has no equal here lets nobody in.
-
-";
+pub(crate) fn command() -> Command {
+    command_line::command(
+        "import",
+        "Writes our options from those of mosquitto, NanoMQ or EMQX",
+        FLAGS,
+    )
+    .arg(command_line::words(WORDS, "the configuration to read"))
+    .override_usage("godwit import [--from KIND] [--out FILE] [--strict] FILE")
+    .after_help(HELP)
+}
 
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let request = match parse_arguments(arguments) {
-        Ok(ImportCommand::Import(request)) => request,
-        Ok(ImportCommand::Help) => return print(&format!("{HELP}{}", flags::help(FLAGS))),
-        Ok(ImportCommand::Markdown) => return print(&import::markdown()),
-        Err(wrongs) => return fail_with_usage_error(&wrongs),
+    let matches = match parse_line(command(), arguments) {
+        Ok(matches) => matches,
+        Err(code) => return code,
+    };
+    if matches.contains_id("--markdown") {
+        return print(&import::markdown());
+    }
+    let request = match parse_request(&matches) {
+        Ok(request) => request,
+        Err(why) => return fail_with_usage_error(&[why]),
     };
     let made = match import::import(&request, option_catalog()) {
         Ok(made) => made,
@@ -76,38 +83,28 @@ fn kind_instead_of_file(kind: &OsStr, file: &str) -> String {
 
 const USAGE: &str = "use godwit import [--from KIND] [--out FILE] [--strict] FILE";
 
-enum ImportCommand {
-    Help,
-    Import(ImportRequest),
-    Markdown,
-}
+const WORDS: &str = "FILE";
 
-fn parse_arguments(arguments: &[OsString]) -> Result<ImportCommand, Vec<String>> {
-    let (used, files) = flags::parse_flags_and_words(FLAGS, arguments)?;
-    let named = |name: &str| used.iter().rev().find(|used| used.name == name);
-    if named("--help").is_some() {
-        return Ok(ImportCommand::Help);
-    }
-    if named("--markdown").is_some() {
-        return Ok(ImportCommand::Markdown);
-    }
+fn parse_request(matches: &ArgMatches) -> Result<ImportRequest, String> {
+    let text = |name| command_line::text(matches, name);
+    let files = command_line::words_of(matches, WORDS);
     let file = match &files[..] {
         [file] if is_kind(file) && !Path::new(file).exists() => {
-            return Err(vec![kind_instead_of_file(file, "FILE")]);
+            return Err(kind_instead_of_file(file, "FILE"));
         }
         [file] => file,
         [kind, file] if is_kind(kind) => {
-            return Err(vec![kind_instead_of_file(kind, &file.to_string_lossy())]);
+            return Err(kind_instead_of_file(kind, &file.to_string_lossy()));
         }
-        [] => return Err(vec![format!("the file is missing, {USAGE}")]),
-        many => return Err(vec![format!("{} files are given, {USAGE}", many.len())]),
+        [] => return Err(format!("the file is missing, {USAGE}")),
+        many => return Err(format!("{} files are given, {USAGE}", many.len())),
     };
-    Ok(ImportCommand::Import(ImportRequest {
+    Ok(ImportRequest {
         file: PathBuf::from(file),
-        from: named("--from").map(|used| used.value().to_string()),
-        out: named("--out").map(|used| PathBuf::from(used.value())),
-        strict: named("--strict").is_some(),
-    }))
+        from: text("--from").map(str::to_string),
+        out: text("--out").map(PathBuf::from),
+        strict: matches.contains_id("--strict"),
+    })
 }
 
 #[cfg(test)]
@@ -116,7 +113,8 @@ mod tests {
 
     fn refusal(line: &str) -> String {
         let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        parse_arguments(&arguments).err().expect("it is wrong").join("\n")
+        let matches = parse_line(command(), &arguments).expect("clap takes it");
+        parse_request(&matches).expect_err("it is wrong")
     }
 
     #[test]

@@ -17,7 +17,6 @@
 mod check;
 mod clients;
 mod event_log;
-mod flags;
 mod host;
 mod import_command;
 mod listener_socket;
@@ -32,54 +31,44 @@ mod rules_reference;
 mod serve;
 mod store_command;
 
+#[cfg(test)]
+mod tests;
+
 pub use option_catalog::option_catalog;
 
+use command_line::{ArgMatches, Command, Error, ErrorKind};
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+/// A subcommand. Only that of a command line is built, unless all are described.
 struct CliSubcommand {
     name: &'static str,
+    command: fn() -> Command,
     run: fn(&[OsString]) -> ExitCode,
-    short: &'static str,
 }
 
 const SUBCOMMANDS: &[CliSubcommand] = &[
-    CliSubcommand { name: "serve", run: serve::run, short: "run the broker; the default" },
-    CliSubcommand {
-        name: "check",
-        run: check::run,
-        short: "read all options, print what they change",
-    },
-    CliSubcommand { name: "options", run: check::list_options, short: "list every option" },
-    CliSubcommand {
-        name: "reference",
-        run: reference::run,
-        short: "print the tables of the protocol and of $SYS",
-    },
-    CliSubcommand { name: "rules", run: rule_tester::run, short: "try rules without a broker" },
-    CliSubcommand {
-        name: "import",
-        run: import_command::run,
-        short: "write our options from those of mosquitto, NanoMQ or EMQX",
-    },
-    CliSubcommand {
-        name: "store",
-        run: store_command::run,
-        short: "check, export or import a data folder",
-    },
-    CliSubcommand {
-        name: "passwd",
-        run: passwd_command::run,
-        short: "write the file of users and passwords",
-    },
-    CliSubcommand { name: "pub", run: clients::publish::run, short: "publish messages" },
+    CliSubcommand { name: "serve", command: serve::command, run: serve::run },
+    CliSubcommand { name: "check", command: check::command, run: check::run },
+    CliSubcommand { name: "options", command: check::list_command, run: check::list_options },
+    CliSubcommand { name: "reference", command: reference::command, run: reference::run },
+    CliSubcommand { name: "rules", command: rule_tester::command, run: rule_tester::run },
+    CliSubcommand { name: "import", command: import_command::command, run: import_command::run },
+    CliSubcommand { name: "store", command: store_command::command, run: store_command::run },
+    CliSubcommand { name: "passwd", command: passwd_command::command, run: passwd_command::run },
+    CliSubcommand { name: "pub", command: clients::publish::command, run: clients::publish::run },
     CliSubcommand {
         name: "sub",
+        command: clients::subscribe::command,
         run: clients::subscribe::run,
-        short: "subscribe and print messages",
     },
+    CliSubcommand {
+        name: "completions",
+        command: command_line::completions_command,
+        run: print_completions,
+    },
+    CliSubcommand { name: "man", command: command_line::man_command, run: print_man_page },
 ];
 
 /// Runs the program with its command line.
@@ -91,29 +80,59 @@ pub fn main() -> ExitCode {
         return (subcommand.run)(arguments.get(1..).unwrap_or_default());
     }
     match name {
-        "-h" | "--help" | "help" => print(&help()),
-        "-V" | "--version" => print(&format!("godwit {VERSION}\n")),
-        flag if flag.starts_with('-') => serve::run(&arguments),
-        _ => fail_with_usage_error(&[unknown_subcommand(name)]),
+        "-V" | "--version" => print(&format!("{PROGRAM} {VERSION}\n")),
+        "help" => print(&program_command().render_help().to_string()),
+        flag if flag.starts_with('-') && !["-h", "--help"].contains(&flag) => {
+            serve::run(&arguments)
+        }
+        _ => match command_line::parse(PROGRAM, program_command(), &arguments) {
+            Ok(_) => unreachable!("a known subcommand was run"),
+            Err(error) => report_line_error(&error, EXIT_WRONG_OPTION),
+        },
     }
 }
 
-fn help() -> String {
-    let mut help = format!("godwit {VERSION}: an MQTT broker for 3.1, 3.1.1 and 5.0\n\n");
-    help.push_str("Usage: godwit [SUBCOMMAND] [FLAGS]    (godwit SUBCOMMAND --help says more)\n\n");
-    for subcommand in SUBCOMMANDS {
-        let _ = writeln!(help, "  {:9}  {}", subcommand.name, subcommand.short);
-    }
-    let _ = write!(help, "\nFlags of serve and check:\n{}", flags::help(serve::FLAGS));
-    let _ = write!(help, "\nOptions, for --set, the file and the environment [default]:\n");
-    help + &options::option_text::help() + "\n" + EXIT_CODES
+/// The whole program. Flags without a subcommand are those of `serve`.
+fn program_command() -> Command {
+    serve::broker_command(PROGRAM, "An MQTT broker for 3.1, 3.1.1 and 5.0")
+        .override_usage(USAGE)
+        .version(VERSION)
+        .disable_help_subcommand(true)
+        .subcommands(SUBCOMMANDS.iter().map(|subcommand| (subcommand.command)()))
+        .after_help(EXIT_CODES)
 }
 
-fn unknown_subcommand(name: &str) -> String {
-    let names = SUBCOMMANDS.iter().map(|subcommand| subcommand.name);
-    match config::nearest::nearest_word(name, names) {
-        Some(meant) => format!("{name} is not a subcommand, did you mean {meant}?"),
-        None => format!("{name} is not a subcommand, --help lists them all"),
+fn print_completions(arguments: &[OsString]) -> ExitCode {
+    print_document(command_line::print_completions(program_command(), arguments))
+}
+
+fn print_man_page(arguments: &[OsString]) -> ExitCode {
+    print_document(command_line::print_man_page(program_command(), arguments))
+}
+
+fn print_document(document: Result<Vec<u8>, Error>) -> ExitCode {
+    match document {
+        Ok(text) => print(&String::from_utf8_lossy(&text)),
+        Err(error) => report_line_error(&error, EXIT_WRONG_OPTION),
+    }
+}
+
+/// Parses the line of a subcommand. Help, or what is wrong, is printed, and the error is the exit
+/// code.
+fn parse_line(command: Command, arguments: &[OsString]) -> Result<ArgMatches, ExitCode> {
+    let parsed = command_line::parse(PROGRAM, command, arguments);
+    parsed.map_err(|error| report_line_error(&error, EXIT_WRONG_OPTION))
+}
+
+fn report_line_error(error: &Error, exit_code: u8) -> ExitCode {
+    let text = command_line::error_text(PROGRAM, error);
+    if !error.use_stderr() {
+        return print(&text);
+    }
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    match error.kind() {
+        ErrorKind::Io => ExitCode::FAILURE,
+        _ => ExitCode::from(exit_code),
     }
 }
 
@@ -137,13 +156,16 @@ fn fail(wrongs: &[String]) -> ExitCode {
 fn print_errors(wrongs: &[String]) {
     let mut stderr = std::io::stderr().lock();
     for wrong in wrongs {
-        let _ = writeln!(stderr, "godwit: {wrong}");
+        let _ = writeln!(stderr, "{PROGRAM}: {wrong}");
     }
 }
 
+const PROGRAM: &str = "godwit";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const EXIT_WRONG_OPTION: u8 = 2;
+const USAGE: &str = "\
+godwit [OPTIONS]          runs the broker, as godwit serve does
+       godwit COMMAND [OPTIONS]  godwit COMMAND --help says more";
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, 1 could not start or go on, 2 wrong command line or option.
-Signals: SIGTERM and SIGINT drain and stop, SIGHUP reads the options again.
-";
+Signals: SIGTERM and SIGINT drain and stop, SIGHUP reads the options again.";

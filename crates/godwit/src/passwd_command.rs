@@ -1,10 +1,10 @@
 //! `godwit passwd`: writes the user file. A password is never shown: it is asked for at the
 //! terminal without an echo, or read from stdin.
 
-use crate::flags::{self, CliFlag};
-use crate::{fail, fail_with_usage_error, print};
+use crate::{fail, fail_with_usage_error, parse_line};
 use auth::password_hash::PasswordHash;
 use auth::users::check_name;
+use command_line::{ArgMatches, Command, FlagRow};
 use rustix::termios::{LocalModes, OptionalActions, isatty, tcgetattr, tcsetattr};
 use std::ffi::OsString;
 use std::fs;
@@ -13,36 +13,40 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const FLAGS: &[CliFlag] = &[
-    CliFlag {
-        names: &["-b"],
-        values: &[],
-        doc: "the password is the last argument; others may see it",
-    },
-    CliFlag { names: &["-c"], values: &[], doc: "begin the file anew, without the users in it" },
-    CliFlag { names: &["-D"], values: &[], doc: "remove the user" },
-    CliFlag {
-        names: &["--scram"],
-        values: &[],
-        doc: "for clients of MQTT 5.0 that prove it by SCRAM-SHA-256, which never say it",
-    },
-    CliFlag {
-        names: &["--strong"],
-        values: &[],
-        doc: "more than five times the work to check it, for passwords that people think of",
-    },
-    CliFlag { names: &["-h", "--help"], values: &[], doc: "this" },
+const FLAGS: &[FlagRow] = &[
+    FlagRow::new(&["-b"], &[], "the password is the last argument; others may see it"),
+    FlagRow::new(&["-c"], &[], "begin the file anew, without the users in it"),
+    FlagRow::new(&["-D"], &[], "remove the user"),
+    FlagRow::new(
+        &["--scram"],
+        &[],
+        "for clients of MQTT 5.0 that prove it by SCRAM-SHA-256, which never say it",
+    ),
+    FlagRow::new(
+        &["--strong"],
+        &[],
+        "more than five times the work to check it, for passwords that people think of",
+    ),
 ];
 
-const HELP: &str = "\
-Usage: godwit passwd [-c] [--scram | --strong] FILE USER
+const USAGE: &str = "\
+godwit passwd [-c] [--scram | --strong] FILE USER
        godwit passwd -D FILE USER
-       godwit passwd [-c] [--scram | --strong] -b FILE USER PASSWORD
+       godwit passwd [-c] [--scram | --strong] -b FILE USER PASSWORD";
 
-Gives a user of the file a password, or another one; option auth.users names the file. The broker
-reads it again on SIGHUP. The password is asked for, or is the first line of stdin.
+const HELP: &str = "\
+Option auth.users names the file, which the broker reads again on SIGHUP. The password is asked for,
+or is the first line of stdin.";
 
-";
+const WORDS: &str = "FILE USER";
+
+pub(crate) fn command() -> Command {
+    let about = "Gives a user of the file of users a password, or another one";
+    command_line::command("passwd", about, FLAGS)
+        .arg(command_line::words(WORDS, "the file, a user's name, and with -b the password"))
+        .override_usage(USAGE)
+        .after_help(HELP)
+}
 
 struct PasswdCommand {
     file: PathBuf,
@@ -71,10 +75,13 @@ impl PasswordScheme {
 }
 
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let order = match parse_arguments(arguments) {
-        Ok(Some(order)) => order,
-        Ok(None) => return print(&format!("{HELP}{}", flags::help(FLAGS))),
-        Err(wrongs) => return fail_with_usage_error(&wrongs),
+    let matches = match parse_line(command(), &shield_password(arguments)) {
+        Ok(matches) => matches,
+        Err(code) => return code,
+    };
+    let order = match parse_order(&matches) {
+        Ok(order) => order,
+        Err(why) => return fail_with_usage_error(&[why]),
     };
     match update_user_file(order) {
         Ok(()) => ExitCode::SUCCESS,
@@ -82,43 +89,48 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-fn parse_arguments(arguments: &[OsString]) -> Result<Option<PasswdCommand>, Vec<String>> {
-    // What stands behind FILE and USER is a password, whatever it begins with.
-    let (mut switches, mut rest) = (Vec::new(), Vec::new());
-    for word in arguments {
-        let is_flag = word.to_string_lossy().starts_with('-');
-        let is_batch = switches.iter().any(|switch| switch == "-b");
-        match is_flag && (rest.len() < 2 || !is_batch && rest.len() == 2) {
-            true => switches.push(word.clone()),
-            false => rest.push(word.clone()),
+/// With `-b`, the word behind FILE and USER is a password, whatever it begins with: `--` goes
+/// before it.
+fn shield_password(arguments: &[OsString]) -> Vec<OsString> {
+    let (mut line, mut words, mut is_batch) = (Vec::new(), 0, false);
+    for argument in arguments {
+        let is_password = is_batch && words == 2;
+        if is_password {
+            line.push("--".into());
         }
+        let text = argument.to_string_lossy();
+        let is_flag = text.starts_with('-') && !is_password;
+        is_batch |= is_flag && !text.starts_with("--") && text.contains('b');
+        words += usize::from(!is_flag);
+        line.push(argument.clone());
     }
-    let used = flags::parse_flags(FLAGS, &switches)?;
-    let has = |name: &str| used.iter().any(|used| used.name == name);
-    if has("--help") {
-        return Ok(None);
-    }
+    line
+}
+
+fn parse_order(matches: &ArgMatches) -> Result<PasswdCommand, String> {
+    let rest = command_line::words_of(matches, WORDS);
+    let has = |name: &str| matches.contains_id(name);
     let (batch, anew, removes) = (has("-b"), has("-c"), has("-D"));
     let scheme = match (has("--scram"), has("--strong")) {
-        (true, true) => return Err(vec!["--scram and --strong are two kinds, use one".into()]),
+        (true, true) => return Err("--scram and --strong are two kinds, use one".into()),
         (true, false) => PasswordScheme::Scram,
         (false, true) => PasswordScheme::Argon2idStrong,
         (false, false) => PasswordScheme::Argon2id,
     };
     let has_scheme = !matches!(scheme, PasswordScheme::Argon2id);
     if removes && (anew || batch || has_scheme) {
-        return Err(vec!["-D stands alone: the user goes, and nothing else changes".into()]);
+        return Err("-D stands alone: the user goes, and nothing else changes".into());
     }
     let wanted = if batch { 3 } else { 2 };
     if rest.len() != wanted {
         let right = if batch { "-b FILE USER PASSWORD" } else { "FILE USER" };
-        return Err(vec![format!("use godwit passwd {right}")]);
+        return Err(format!("use godwit passwd {right}"));
     }
-    let user = rest[1].to_str().ok_or_else(|| vec!["the user name is not UTF-8".to_string()])?;
-    check_name(user).map_err(|why| vec![why])?;
+    let user = rest[1].to_str().ok_or("the user name is not UTF-8")?;
+    check_name(user)?;
     let password = rest.get(2).map(|text| text.as_encoded_bytes().to_vec());
     let file = PathBuf::from(&rest[0]);
-    Ok(Some(PasswdCommand { file, user: user.into(), password, anew, removes, scheme }))
+    Ok(PasswdCommand { file, user: user.into(), password, anew, removes, scheme })
 }
 
 fn update_user_file(order: PasswdCommand) -> Result<(), String> {
@@ -207,4 +219,31 @@ fn read_stdin_line() -> io::Result<Vec<u8>> {
         line.pop();
     }
     Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(line: &str) -> Result<PasswdCommand, String> {
+        let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        parse_order(&parse_line(command(), &shield_password(&arguments)).expect("clap takes it"))
+    }
+
+    #[test]
+    fn a_password_may_look_like_a_flag_and_flags_stand_anywhere() {
+        for (line, password) in [
+            ("-b f u -c", Some("-c")),
+            ("-b f u --help", Some("--help")),
+            ("f -b u --", Some("--")),
+            ("f u -c", None),
+        ] {
+            let order = order(line).expect(line);
+            assert_eq!(order.password.as_deref(), password.map(str::as_bytes), "{line}");
+            assert_eq!((order.anew, order.user.as_str()), (password.is_none(), "u"), "{line}");
+        }
+        for line in ["f", "f u p", "-b f u", "-b f u p q", "-D -c f u", "--scram --strong f u"] {
+            assert!(order(line).is_err(), "{line}");
+        }
+    }
 }

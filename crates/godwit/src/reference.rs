@@ -1,8 +1,9 @@
 //! `godwit reference`: the protocol's and the broker's tables as one document.
 
-use crate::print;
+use crate::{parse_line, print};
 use broker::rules::{FAILURES, RULE_METRIC_ROWS};
 use broker::statistics::sys::{DROP_NAMES, LOAD_ROWS, SYS_ROWS, SysRow};
+use command_line::Command;
 use mqtt::PacketType;
 use mqtt::property::{PROPERTIES, PropertyRepeats, WILL};
 use mqtt::reason_code::REASONS;
@@ -10,9 +11,13 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+pub(crate) fn command() -> Command {
+    command_line::command("reference", "Prints the tables of the protocol and of $SYS", [])
+}
+
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    if !arguments.is_empty() {
-        return crate::fail_with_usage_error(&["reference takes no flags".to_string()]);
+    if let Err(code) = parse_line(command(), arguments) {
+        return code;
     }
     let mut text = String::from(HEAD);
     write_sys_topics(&mut text);

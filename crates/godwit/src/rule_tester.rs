@@ -1,11 +1,11 @@
 //! `godwit rules test`: rules run on one message or event that the command line describes, so that
 //! a rule can be tried before a broker has it.
 
-use crate::flags::{self, CliFlag, ParsedFlag};
 use crate::options::{self, OptionSources};
-use crate::{fail_with_usage_error, print, print_errors, rules_reference};
+use crate::{fail_with_usage_error, parse_line, print, print_errors, rules_reference};
 use broker::BrokerOptions;
 use broker::rules::{Rule, RulePreview};
+use command_line::{Arg, Command, FlagRow, ParsedFlag, PossibleValuesParser};
 use mqtt::{PropertiesBuf, Property};
 use net::timestamp::UnixTimestamp;
 use rules::{Budget, EVENTS, EventRow, RuleInput, RuleParseError, RulePlan, Value};
@@ -16,21 +16,24 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+pub(crate) fn command() -> Command {
+    let verb =
+        Arg::new("VERB").required_unless_present(MARKDOWN).value_name("test").help("what to do");
+    let about = "Tries rules on one message or event, without a broker";
+    command_line::command("rules", about, FLAGS)
+        .arg(verb.value_parser(PossibleValuesParser::new(["test"])))
+        .after_help(HELP)
+}
+
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let (verb, arguments) = flags::split_verb(FLAGS, arguments);
-    match verb.as_deref() {
-        Some("test") => {}
-        Some("--markdown") => return print(&rules_reference::markdown()),
-        Some("-h" | "--help") => return print(&help()),
-        _ => return fail_with_usage_error(&["rules needs test; --help says more".to_string()]),
-    }
-    let used = match flags::parse_flags(FLAGS, &arguments) {
-        Ok(used) => used,
-        Err(wrongs) => return fail_with_usage_error(&wrongs),
+    let matches = match parse_line(command(), arguments) {
+        Ok(matches) => matches,
+        Err(code) => return code,
     };
-    if used.iter().any(|used| used.name == "--help") {
-        return print(&help());
+    if matches.contains_id(MARKDOWN) {
+        return print(&rules_reference::markdown());
     }
+    let used = command_line::flags_in_order(&matches, FLAGS.iter().map(FlagRow::name));
     let trial = match RuleTestCommand::from_flags(&used) {
         Ok(trial) => trial,
         Err(why) => return fail_with_usage_error(&[why]),
@@ -339,49 +342,32 @@ fn topic(text: &str) -> Result<String, String> {
     }
 }
 
-fn help() -> String {
-    format!("{HELP}{}", flags::help(FLAGS))
-}
-
 const HELP: &str = "\
-godwit rules test runs rules on one message or event, and prints a line of JSON for each row that
-comes out. docs/rules.md says what a rule may have; godwit rules --markdown prints it.
-Rules of an options file also say where each row would go. Exit code 2 if a rule is wrong, 1 if it
-fails on what it sees.
+Prints a line of JSON for each row that comes out. docs/rules.md says what a rule may have. Rules of
+an options file also say where each row would go. Exit code 2 if a rule is wrong, 1 if it fails on
+what it sees.
 
   godwit rules test --sql 'SELECT payload.t AS t FROM \"car/#\"' \\
-      --topic car/7 --payload '{\"t\":21}'
+      --topic car/7 --payload '{\"t\":21}'";
 
-";
+const MARKDOWN: &str = "--markdown";
 
-const FLAGS: &[CliFlag] = &[
-    CliFlag { names: &["--sql"], values: &["TEXT"], doc: "the rule" },
-    CliFlag { names: &["--file"], values: &["FILE"], doc: "rules in a file, with ; between them" },
-    CliFlag { names: &["--config"], values: &["FILE"], doc: "the rules of an options file" },
-    CliFlag { names: &["--rule"], values: &["NAME"], doc: "only this one of it" },
-    CliFlag { names: &["-t", "--topic"], values: &["TOPIC"], doc: "of the message" },
-    CliFlag { names: &["-m", "--payload"], values: &["TEXT"], doc: "of the message" },
-    CliFlag {
-        names: &["-f", "--payload-file"],
-        values: &["FILE"],
-        doc: "the payload is this file",
-    },
-    CliFlag { names: &["-q", "--qos"], values: &["N"], doc: "0, 1 or 2, default 0" },
-    CliFlag { names: &["-r", "--retain"], values: &[], doc: "the message is retained" },
-    CliFlag { names: &["-i", "--clientid"], values: &["ID"], doc: "of the publisher" },
-    CliFlag { names: &["-u", "--username"], values: &["NAME"], doc: "of the publisher" },
-    CliFlag { names: &["--peerhost"], values: &["ADDRESS"], doc: "of the publisher" },
-    CliFlag {
-        names: &["--user-property"],
-        values: &["NAME=VALUE"],
-        doc: "of the message, any number",
-    },
-    CliFlag {
-        names: &["--timestamp"],
-        values: &["MS"],
-        doc: "the time, since 1970; default is now",
-    },
-    CliFlag { names: &["--event"], values: &["NAME"], doc: "an event, not a message" },
-    CliFlag { names: &["--json"], values: &["MAP"], doc: "the fields of the event" },
-    CliFlag { names: &["-h", "--help"], values: &[], doc: "this" },
+const FLAGS: &[FlagRow] = &[
+    FlagRow::new(&["--sql"], &["TEXT"], "the rule"),
+    FlagRow::new(&["--file"], &["FILE"], "rules in a file, with ; between them"),
+    FlagRow::new(&["--config"], &["FILE"], "the rules of an options file"),
+    FlagRow::new(&["--rule"], &["NAME"], "only this one of it"),
+    FlagRow::new(&["-t", "--topic"], &["TOPIC"], "of the message"),
+    FlagRow::new(&["-m", "--payload"], &["TEXT"], "of the message"),
+    FlagRow::new(&["-f", "--payload-file"], &["FILE"], "the payload is this file"),
+    FlagRow::new(&["-q", "--qos"], &["N"], "0, 1 or 2, default 0"),
+    FlagRow::new(&["-r", "--retain"], &[], "the message is retained"),
+    FlagRow::new(&["-i", "--clientid"], &["ID"], "of the publisher"),
+    FlagRow::new(&["-u", "--username"], &["NAME"], "of the publisher"),
+    FlagRow::new(&["--peerhost"], &["ADDRESS"], "of the publisher"),
+    FlagRow::new(&["--user-property"], &["NAME=VALUE"], "of the message, any number"),
+    FlagRow::new(&["--timestamp"], &["MS"], "the time, since 1970; default is now"),
+    FlagRow::new(&["--event"], &["NAME"], "an event, not a message"),
+    FlagRow::new(&["--json"], &["MAP"], "the fields of the event"),
+    FlagRow::new(&[MARKDOWN], &[], "the language, as the page docs/rules.md"),
 ];

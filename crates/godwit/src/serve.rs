@@ -1,17 +1,20 @@
 //! `godwit serve`: options to a running broker, and signals to what they ask for.
 
-use crate::flags::{self, CliFlag};
 use crate::listener_socket::{self, BoundListener, ListenerSpec};
 use crate::logs::LogSubscriber;
-use crate::options::flags::OptionFlag;
+use crate::options::flags::{self, OptionFlag};
 use crate::options::settings::{ListenerSettings, ProgramSettings};
-use crate::options::{OptionPlan, OptionSources, environment};
+use crate::options::{OptionPlan, OptionSources, environment, table};
 use crate::process_resources::ProcessResources;
-use crate::{VERSION, event_log, fail, fail_with_usage_error, host, print};
+use crate::{
+    EXIT_WRONG_OPTION, PROGRAM, VERSION, event_log, fail, fail_with_usage_error, host,
+    report_line_error,
+};
 use auth::Authenticator;
 use auth::security_state::SecurityState;
 use broker::options::Durability;
 use broker::{BrokerOptions, ShardCommand};
+use command_line::{Command, FlagRow};
 use config::source::absolute_path;
 #[cfg(feature = "gateway")]
 use connectors::gateway;
@@ -34,38 +37,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::{error, info, warn};
 
-pub(crate) const FLAGS: &[CliFlag] = &[
-    CliFlag {
-        names: &["-c", "--config"],
-        values: &["FILE"],
-        doc: "read options from this TOML file",
-    },
-    CliFlag {
-        names: &["-l", "--listen"],
-        values: &["URL"],
-        doc: "listen here: tcp://ADDRESS:PORT, tls://, quic://, ws://, wss:// or unix:///PATH; may be repeated",
-    },
-    CliFlag { names: &["--data"], values: &["DIR"], doc: "folder for what outlives the process" },
-    CliFlag { names: &["--memory"], values: &[], doc: "keep everything in memory" },
-    CliFlag {
-        names: &["--repair"],
-        values: &[],
-        doc: "start although the store is damaged, without what is missing",
-    },
-    CliFlag {
-        names: &["--shards"],
-        values: &["N"],
-        doc: "threads that serve clients; 0 is one a core",
-    },
-    CliFlag { names: &["-s", "--set"], values: &["KEY=VALUE"], doc: "any option; may be repeated" },
-    CliFlag { names: &["-h", "--help"], values: &[], doc: "this" },
+const FLAGS: &[FlagRow] = &[
+    FlagRow::new(&["-c", "--config"], &["FILE"], "read options from this TOML file"),
+    FlagRow::new(&["--memory"], &[], "keep everything in memory"),
+    FlagRow::new(
+        &["--repair"],
+        &[],
+        "start although the store is damaged, without what is missing",
+    ),
+    FlagRow::new(&["-s", "--set"], &["KEY=VALUE"], "any option; may be repeated"),
 ];
 
+pub(crate) fn command() -> Command {
+    broker_command("serve", "Runs the broker").override_usage("godwit serve [OPTIONS]")
+}
+
+/// A command that takes every option.
+pub(crate) fn broker_command(name: &'static str, about: &'static str) -> Command {
+    command_line::command(name, about, FLAGS).args(flags::option_arguments())
+}
+
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let sources = match sources(arguments) {
-        Ok(Some(sources)) => sources,
-        Ok(None) => return print(&format!("Runs the broker.\n\n{}", flags::help(FLAGS))),
-        Err(wrongs) => return fail_with_usage_error(&wrongs),
+    let sources = match sources(command(), arguments) {
+        Ok(sources) => sources,
+        Err(code) => return code,
     };
     let plan = match OptionPlan::read(&sources) {
         Ok(plan) => plan,
@@ -81,32 +76,34 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// Returns the sources of the options; `None` if help is requested.
-pub(crate) fn sources(arguments: &[OsString]) -> Result<Option<OptionSources>, Vec<String>> {
+/// Returns the sources of the options, or the exit code of a line that is wrong or asks for help.
+pub(crate) fn sources(
+    mut command: Command,
+    arguments: &[OsString],
+) -> Result<OptionSources, ExitCode> {
     let variables = std::env::vars_os();
     let text = |text: OsString| text.to_string_lossy().into_owned();
     let environment: Vec<_> = variables.map(|(name, value)| (text(name), text(value))).collect();
     let config = environment.iter().find(|(name, _)| name == environment::CONFIG);
     let config = config.map(|(_, path)| path.into());
     let mut sources = OptionSources { config, environment, flags: Vec::new() };
-    for used in flags::parse_flags(FLAGS, arguments)? {
-        let option = |flag, key: &str, value: &str| OptionFlag {
-            flag,
-            key: key.to_string(),
-            value: Some(value.to_string()),
-        };
-        match used.name {
-            "--help" => return Ok(None),
-            "--config" => sources.config = Some(used.value().into()),
-            "--memory" => sources.flags.push(option("--memory", "durability", "memory")),
-            "--repair" => sources.flags.push(option("--repair", "store.repair", "true")),
-            "--set" => sources.flags.push(OptionFlag::set(used.value())),
-            name => {
-                sources.flags.push(option(name, name.trim_start_matches('-'), used.value()));
+    let matches = flags::check_dashes(&mut command, arguments)
+        .and_then(|()| command_line::parse(PROGRAM, command, arguments))
+        .map_err(|error| report_line_error(&flags::add_option_tip(error), EXIT_WRONG_OPTION))?;
+    let names = FLAGS.iter().map(FlagRow::name).chain(table::rows().map(|row| row.key));
+    for used in command_line::flags_in_order(&matches, names) {
+        sources.flags.push(match used.name {
+            "--config" => {
+                sources.config = Some(used.value().into());
+                continue;
             }
-        }
+            "--memory" => OptionFlag::new("--memory", "durability", "memory"),
+            "--repair" => OptionFlag::new("--repair", "store.repair", "true"),
+            "--set" => OptionFlag::set(used.value()),
+            key => OptionFlag::new(&format!("--{key}"), key, used.value()),
+        });
     }
-    Ok(Some(sources))
+    Ok(sources)
 }
 
 /// The running broker, seen from its control side.

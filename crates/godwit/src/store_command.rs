@@ -1,8 +1,8 @@
 //! `godwit store check | export | import`: a data folder looked at, and carried to another one as
 //! lines of JSON. The broker that owns the folder must not run meanwhile; the lock sees to it.
 
-use crate::flags::{self, CliFlag};
-use crate::{fail, fail_with_usage_error, print};
+use crate::{fail, fail_with_usage_error, parse_line, print};
+use command_line::{Arg, Command, FlagRow, PossibleValuesParser};
 use config::source::absolute_path;
 use std::ffi::OsString;
 use std::fmt::{Display, Write as _};
@@ -14,49 +14,49 @@ use store::{
     DiskStore, KeySpace, KeyValueStore, RecoveryReport, StoreBatch, StoreBuilder, StoreOptions,
 };
 
+pub(crate) fn command() -> Command {
+    let verb = Arg::new(VERB)
+        .required(true)
+        .value_parser(PossibleValuesParser::new(["check", "export", "import"]));
+    command_line::command("store", "Looks at a data folder that no broker uses", FLAGS)
+        .arg(verb.value_name("check|export|import").help("what to do"))
+        .arg(command_line::words(FOLDER, "").hide(true))
+        .after_help(HELP)
+}
+
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let (verb, arguments) = flags::split_verb(FLAGS, arguments);
-    let work = match verb.as_deref() {
-        Some("check") => check,
-        Some("export") => export,
-        Some("import") => import,
-        Some("-h" | "--help") => return print(&help()),
-        _ => {
-            return fail_with_usage_error(&[
-                "store needs check, export or import; --help says more".to_string(),
-            ]);
-        }
+    let matches = match parse_line(command(), arguments) {
+        Ok(matches) => matches,
+        Err(code) => return code,
     };
-    let place = arguments.first().map(|place| place.to_string_lossy());
-    if let (Some(verb), Some(place)) = (&verb, place.filter(|place| !place.starts_with('-'))) {
+    let verb = command_line::text(&matches, VERB).unwrap_or_default();
+    if let Some(place) = command_line::words_of(&matches, FOLDER).first() {
+        let place = place.to_string_lossy();
         let right = format!("godwit store {verb} --data {place}");
         return fail_with_usage_error(&[format!(
             "{place}: the folder is named with --data, use {right}"
         )]);
     }
-    let used = match flags::parse_flags(FLAGS, &arguments) {
-        Ok(used) => used,
-        Err(wrongs) => return fail_with_usage_error(&wrongs),
-    };
-    let named = |name| used.iter().rev().find(|used| used.name == name);
-    if named("--help").is_some() {
-        return print(&help());
-    }
-    let repair = named("--repair").is_some();
-    if repair && verb.as_deref() != Some("export") {
+    let repair = matches.contains_id("--repair");
+    if repair && verb != "export" {
         return fail_with_usage_error(&["only export takes --repair".to_string()]);
     }
-    let folder = named("--data").map_or(DATA, |used| used.value());
-    match work(Path::new(folder), repair) {
-        Ok(code) => code,
-        Err(why) => fail(&[why]),
-    }
+    let folder = Path::new(command_line::text(&matches, "--data").unwrap_or_default());
+    let done = match verb {
+        "check" => check(folder),
+        "export" => export(folder, repair),
+        _ => import(folder),
+    };
+    done.unwrap_or_else(|why| fail(&[why]))
 }
+
+const VERB: &str = "VERB";
+const FOLDER: &str = "FOLDER";
 
 type CommandResult = Result<ExitCode, String>;
 
 /// Exit code 1 if anything is damaged, so that a script can ask.
-fn check(folder: &Path, _repair: bool) -> CommandResult {
+fn check(folder: &Path) -> CommandResult {
     let report = store::check(folder).map_err(|fault| describe_error(folder, fault))?;
     print(&describe(&report));
     Ok(if report.damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -110,7 +110,7 @@ fn export(folder: &Path, repair: bool) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn import(folder: &Path, _repair: bool) -> CommandResult {
+fn import(folder: &Path) -> CommandResult {
     let Some(mut build) =
         StoreBuilder::begin(folder).map_err(|fault| describe_error(folder, fault))?
     else {
@@ -247,17 +247,10 @@ fn decode_hex(text: &str) -> Option<Vec<u8>> {
     pairs.iter().map(|[high, low]| Some(digit(high)? << 4 | digit(low)?)).collect()
 }
 
-fn help() -> String {
-    format!("{HELP}{}", flags::help(FLAGS))
-}
-
-const FLAGS: &[CliFlag] = &[
-    CliFlag { names: &["--data"], values: &["DIR"], doc: "the data folder [./godwit-data]" },
-    CliFlag { names: &["--repair"], values: &[], doc: "export what is left of a damaged store" },
-    CliFlag { names: &["-h", "--help"], values: &[], doc: "this" },
+const FLAGS: &[FlagRow] = &[
+    FlagRow::new(&["--data"], &["DIR"], "the data folder").with_default("./godwit-data"),
+    FlagRow::new(&["--repair"], &[], "export what is left of a damaged store"),
 ];
-
-const DATA: &str = "./godwit-data";
 
 const BEHIND_THE_END: &str = "nothing may follow the line with the number of pairs";
 const NO_LINE: &str = "not a line that export writes, use one like \
@@ -267,12 +260,9 @@ const NO_LINE: &str = "not a line that export writes, use one like \
 const BATCH: usize = 256 << 10;
 
 const HELP: &str = "\
-Looks at a data folder that no broker uses.
-
+Verbs:
   check    reads everything, changes nothing; exit code 1 if anything is damaged
   export   writes every key and value to stdout, a line of JSON each, bytes in hexadecimal,
            and their number in the last line
   import   reads such lines from stdin into a new folder; all of them, or none if anything is
-           wrong or missing
-
-";
+           wrong or missing";

@@ -19,6 +19,7 @@ const RUNTIMES: &[&str] = &["async-std", "axum", "hyper", "smol", "tokio"];
 
 const CRATE_RULES: &[CrateRule] = &[
     CrateRule { name: "netem", may: &[], never: RUNTIMES },
+    CrateRule { name: "command_line", may: &[], never: IMPURE },
     CrateRule { name: "config", may: &["mqtt"], never: IMPURE },
     CrateRule { name: "mqtt", may: &[], never: IMPURE },
     CrateRule { name: "broker", may: &["mqtt", "rules"], never: IMPURE },
@@ -55,6 +56,7 @@ const CRATE_RULES: &[CrateRule] = &[
             "auth",
             "broker",
             "broker_options",
+            "command_line",
             "config",
             "connectors",
             "engine",
@@ -69,7 +71,7 @@ const CRATE_RULES: &[CrateRule] = &[
     },
     CrateRule {
         name: "bench",
-        may: &["mqtt", "netem", "transport"],
+        may: &["command_line", "mqtt", "netem", "transport"],
         never: &["async-std", "smol"],
     },
     CrateRule { name: "xtask", may: &[], never: RUNTIMES },

@@ -5,19 +5,22 @@ use super::connection::BlockingConnection;
 use super::properties::PacketProperties;
 use super::stream::ClientStream;
 use super::{ClientError, EXIT_NO_CONNECTION};
-use crate::flags::{CliFlag, ParsedFlag};
+use crate::report_line_error;
+use command_line::{Command, FlagRow, ParsedFlag};
 use mqtt::{Connect, Packet, PropertiesBuf, Property, ProtocolVersion, QoS, ReasonCode, Will};
 use net::tunnel::{TransportTunnel, TunnelTransport};
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use transport::tls_errors::describe_io_error;
 use transport::{
     QuicClientEndpoint, QuicClientOptions, TCP, TlsClientOptions, TransportLayers, UrlScheme,
 };
 
-pub(super) const FLAGS: [CliFlag; 23] = [
+const FLAGS: [FlagRow; 22] = [
     flag(
         &["-h", "--host"],
         &["HOST"],
@@ -44,15 +47,54 @@ pub(super) const FLAGS: [CliFlag; 23] = [
     flag(&["--will-retain"], &[], "the will is retained"),
     flag(&["-d", "--debug"], &[], "name every packet on stderr"),
     flag(&["--quiet"], &[], "print no errors"),
-    flag(&["--help"], &[], "this"),
 ];
 
 pub(super) const fn flag(
     names: &'static [&'static str],
     values: &'static [&'static str],
     doc: &'static str,
-) -> CliFlag {
-    CliFlag { names, values, doc }
+) -> FlagRow {
+    FlagRow::new(names, values, doc)
+}
+
+/// A user property has a name and a value where other properties have only a value, so a `-D` with
+/// one becomes this flag.
+const USER_PROPERTY: FlagRow =
+    flag(&["--user-property"], &["PACKET", "PROPERTY", "NAME", "VALUE"], "");
+
+/// A client's subcommand, with its own flags and those of both clients.
+pub(super) fn client_command(name: &'static str, about: &'static str, own: &[FlagRow]) -> Command {
+    command_line::command(name, about, own.iter().chain(&FLAGS))
+        .arg(USER_PROPERTY.argument().hide(true))
+}
+
+/// Parses the line of a client's subcommand; the error is its exit code.
+pub(super) fn parse_client_line(
+    command: Command,
+    own: &[FlagRow],
+    arguments: &[OsString],
+) -> Result<Vec<ParsedFlag>, ExitCode> {
+    let line = mark_user_properties(arguments);
+    let matches = command_line::parse(crate::PROGRAM, command, &line)
+        .map_err(|error| report_line_error(&error, EXIT_NO_CONNECTION))?;
+    let names = own.iter().chain(&FLAGS).chain([&USER_PROPERTY]).map(FlagRow::name);
+    Ok(command_line::flags_in_order(&matches, names))
+}
+
+fn mark_user_properties(arguments: &[OsString]) -> Vec<OsString> {
+    let mut line = Vec::new();
+    for argument in arguments {
+        match argument.to_str().and_then(|text| text.strip_prefix("--property=")) {
+            Some(packet) => line.extend(["--property".into(), packet.into()]),
+            None => line.push(argument.clone()),
+        }
+    }
+    for at in 2..line.len() {
+        if line[at] == "user-property" && (line[at - 2] == "-D" || line[at - 2] == "--property") {
+            line[at - 2] = USER_PROPERTY.name().into();
+        }
+    }
+    line
 }
 
 #[derive(Debug)]
@@ -146,7 +188,7 @@ impl ClientOptions {
             "--disable-clean-session" => self.clean_start = false,
             "--session-expiry-interval" => self.session_expiry_s = Some(parse_expiry(used)?),
             "--qos" => self.qos = parse_qos(used)?,
-            "--property" => {
+            "--property" | "--user-property" => {
                 self.properties.add(&used.values)?;
                 self.has_properties = true;
             }
@@ -446,12 +488,11 @@ const PINGS_EVERY: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags;
-    use std::ffi::OsString;
 
     fn dial(line: &str) -> Result<ClientOptions, String> {
         let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        let used = flags::parse_flags(&FLAGS, &arguments).map_err(|wrongs| wrongs.join("\n"))?;
+        let used = parse_client_line(client_command("test", "", &[]), &[], &arguments);
+        let used = used.expect("clap takes it");
         let mut dial = ClientOptions::new("test");
         for used in &used {
             assert!(dial.apply_flag(used)?);
@@ -467,6 +508,21 @@ mod tests {
         assert_eq!(dial("-D connect receive-maximum 5").unwrap().version, ProtocolVersion::V5);
         assert_eq!(dial("-V 311 -x 5").unwrap_err(), "-D and -x need -V 5");
         assert_eq!(dial("-V 4").unwrap_err(), "-V 4: use 31, 311 or 5");
+    }
+
+    #[test]
+    fn a_user_property_has_a_value_more_than_others() {
+        for line in [
+            "-D publish user-property -a -q -D connect receive-maximum 5 -q 1",
+            "-q 1 --property=publish user-property -a -q --property connect receive-maximum 5",
+        ] {
+            let dial = dial(line).unwrap();
+            let properties = dial.properties.publish.as_properties();
+            let expected = [Property::UserProperty("-a", "-q")];
+            assert_eq!(properties.iter().collect::<Vec<_>>(), expected, "{line}");
+            assert_eq!(dial.properties.connect.as_properties().iter().count(), 1, "{line}");
+            assert_eq!(dial.qos, QoS::AtLeastOnce, "{line}");
+        }
     }
 
     #[test]

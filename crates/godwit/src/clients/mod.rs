@@ -45,8 +45,8 @@ fn report_result(end: Result<(), ClientError>, quiet: bool) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn report_flag_errors(wrongs: &[String]) -> ExitCode {
-    crate::print_errors(wrongs);
+fn report_flag_error(why: String) -> ExitCode {
+    crate::print_errors(&[why]);
     ExitCode::from(EXIT_NO_CONNECTION)
 }
 

@@ -1,10 +1,11 @@
 //! `godwit pub`: one message, one repeated, or one a line of stdin.
 
-use super::client_options::{self, ClientOptions, ConnAckLimits, flag};
+use super::client_options::{
+    ClientOptions, ConnAckLimits, client_command, flag, parse_client_line,
+};
 use super::connection::{BlockingConnection, ClientInput, StdinLines, connection_lost};
-use super::{ClientError, EXIT_NO_CONNECTION, report_flag_errors, report_result};
-use crate::flags::{self, CliFlag, ParsedFlag};
-use crate::print;
+use super::{ClientError, EXIT_NO_CONNECTION, report_flag_error, report_result};
+use command_line::{Command, FlagRow, ParsedFlag};
 use mqtt::client::{AckOutcome, success_ack};
 use mqtt::{Packet, PacketType, Publish, ReasonCode};
 use std::collections::VecDeque;
@@ -13,7 +14,7 @@ use std::io::{self, Read, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-const OWN_FLAGS: [CliFlag; 10] = [
+const OWN_FLAGS: [FlagRow; 10] = [
     flag(&["-t", "--topic"], &["TOPIC"], "where to publish"),
     flag(&["-m", "--message"], &["TEXT"], "the payload"),
     flag(&["-f", "--file"], &["FILE"], "the payload is this file"),
@@ -26,21 +27,21 @@ const OWN_FLAGS: [CliFlag; 10] = [
     flag(&["--repeat-delay"], &["SECONDS"], "with this pause between, 0.5 is fine"),
 ];
 
+pub(crate) fn command() -> Command {
+    client_command("pub", "Publishes messages", &OWN_FLAGS)
+}
+
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let all: Vec<CliFlag> = OWN_FLAGS.into_iter().chain(client_options::FLAGS).collect();
-    let job = flags::parse_flags(&all, arguments).and_then(|used| {
-        if used.iter().any(|used| used.name == "--help") {
-            return Ok(None);
-        }
-        PublishCommand::from_flags(&used).map(Some).map_err(|why| vec![why])
-    });
-    match job {
-        Ok(None) => print(&format!("Publishes messages.\n\n{}", flags::help(&all))),
-        Ok(Some(job)) => {
+    let used = match parse_client_line(command(), &OWN_FLAGS, arguments) {
+        Ok(used) => used,
+        Err(code) => return code,
+    };
+    match PublishCommand::from_flags(&used) {
+        Ok(job) => {
             let quiet = job.options.quiet;
             report_result(job.publish(), quiet)
         }
-        Err(wrongs) => report_flag_errors(&wrongs),
+        Err(why) => report_flag_error(why),
     }
 }
 

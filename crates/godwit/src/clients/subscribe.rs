@@ -1,12 +1,11 @@
 //! `godwit sub`: subscribes, prints what arrives, and comes back when the connection is lost.
 
-use super::client_options::{self, ClientOptions, flag};
+use super::client_options::{ClientOptions, client_command, flag, parse_client_line};
 use super::connection::{BlockingConnection, ClientInput, protocol_error};
 use super::format::{FIELDS, MessageFormat};
 use super::publish::has_client_id_flag;
-use super::{ClientError, EXIT_LOST, EXIT_TIMEOUT, report_flag_errors, report_result};
-use crate::flags::{self, CliFlag, ParsedFlag};
-use crate::print;
+use super::{ClientError, EXIT_LOST, EXIT_TIMEOUT, report_flag_error, report_result};
+use command_line::{Command, FlagRow, ParsedFlag};
 use mqtt::client::{ClientSession, receipt};
 use mqtt::{
     FilterListBuf, Packet, PacketType, Properties, Publish, QoS, ReasonCode, Subscribe,
@@ -19,7 +18,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const OWN_FLAGS: [CliFlag; 15] = [
+const OWN_FLAGS: [FlagRow; 15] = [
     flag(&["-t", "--topic"], &["FILTER"], "subscribe to this; may be repeated"),
     flag(&["-T", "--filter-out"], &["FILTER"], "print nothing that matches; may be repeated"),
     flag(&["-U", "--unsubscribe"], &["FILTER"], "unsubscribe from this; may be repeated"),
@@ -37,28 +36,23 @@ const OWN_FLAGS: [CliFlag; 15] = [
     flag(&["--no-local"], &[], "5.0: not what this client id publishes"),
 ];
 
-pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
-    let all: Vec<CliFlag> = OWN_FLAGS.into_iter().chain(client_options::FLAGS).collect();
-    let job = flags::parse_flags(&all, arguments).and_then(|used| {
-        if used.iter().any(|used| used.name == "--help") {
-            return Ok(None);
-        }
-        SubscribeCommand::from_flags(&used).map(Some).map_err(|why| vec![why])
-    });
-    match job {
-        Ok(None) => print(&help(&all)),
-        Ok(Some(job)) => report_result(job.run(), job.client.quiet),
-        Err(wrongs) => report_flag_errors(&wrongs),
+pub(crate) fn command() -> Command {
+    let mut formats = "A FORMAT is text with \\n, \\r, \\t, \\0, \\\\ and".to_string();
+    for (letter, about) in FIELDS {
+        formats.push_str(&format!("\n  %{letter}  {about}"));
     }
+    client_command("sub", "Subscribes and prints messages", &OWN_FLAGS).after_help(formats)
 }
 
-fn help(all: &[CliFlag]) -> String {
-    let mut help = format!("Subscribes and prints messages.\n\n{}\n", flags::help(all));
-    help.push_str("A FORMAT is text with \\n, \\r, \\t, \\0, \\\\ and\n");
-    for (letter, about) in FIELDS {
-        help.push_str(&format!("  %{letter}  {about}\n"));
+pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
+    let used = match parse_client_line(command(), &OWN_FLAGS, arguments) {
+        Ok(used) => used,
+        Err(code) => return code,
+    };
+    match SubscribeCommand::from_flags(&used) {
+        Ok(job) => report_result(job.run(), job.client.quiet),
+        Err(why) => report_flag_error(why),
     }
-    help
 }
 
 /// The parsed command line.

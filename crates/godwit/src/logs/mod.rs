@@ -2,7 +2,7 @@
 //! a module that may change while we run.
 //!
 //! Only events exist here: nobody opens spans, so none are kept. That is what makes this smaller
-//! than tracing-subscriber, which made a bare program 270 KB larger and 300 KB heavier when idle.
+//! than tracing-subscriber, which made a bare program 56 KB larger and 40 KB heavier when idle.
 
 mod line;
 mod writer;

@@ -1,35 +1,112 @@
-//! The strongest layer: flags. `--set` takes every option; a few have a flag of their own.
+//! The strongest layer: flags. Every option is one, `--set` takes them as well, and a few have
+//! another of their own.
 
 use super::table::{self, ProgramOption};
 use super::{OptionError, OptionOrigin, OptionPlan, RawOption, unknown_option};
-use config::value::OptionValue;
+use command_line::{Arg, Command, Error, ErrorKind, suggested_values};
+use config::value::{NumberUnit, OptionKind, OptionValue};
+use std::ffi::OsString;
 
-/// A flag that sets an option: `--set key=value`, or `--listen URL` as `listen`.
+/// A flag that sets an option: `--log.level=debug`, `--set log.level=debug`, `--memory`.
 #[derive(Clone, Debug)]
 pub(crate) struct OptionFlag {
-    /// As the user wrote it.
-    pub(crate) flag: &'static str,
-    pub(crate) key: String,
+    /// As the user wrote it, without the value.
+    flag: String,
+    key: String,
     /// Missing where `--set` was given no `=`.
-    pub(crate) value: Option<String>,
+    value: Option<String>,
 }
 
 impl OptionFlag {
+    pub(crate) fn new(flag: &str, key: &str, value: &str) -> OptionFlag {
+        OptionFlag { flag: flag.into(), key: key.into(), value: Some(value.into()) }
+    }
+
     /// Creates the flag for the value of `--set`.
     pub(crate) fn set(text: &str) -> OptionFlag {
         let (key, value) = match text.split_once('=') {
-            Some((key, value)) => (key, Some(value.trim().to_string())),
-            None => (text, None),
+            Some((key, value)) => (key.trim(), Some(value.trim().to_string())),
+            None => (text.trim(), None),
         };
-        OptionFlag { flag: "--set", key: key.trim().to_string(), value }
+        OptionFlag { flag: format!("--set {key}"), key: key.to_string(), value }
     }
 
     fn origin(&self) -> OptionOrigin {
-        match self.flag {
-            "--set" => OptionOrigin::Flag(format!("--set {}", self.key)),
-            flag => OptionOrigin::Flag(flag.to_string()),
-        }
+        OptionOrigin::Flag(self.flag.clone())
     }
+}
+
+/// Every option as a flag, under the heading of its section.
+pub(crate) fn option_arguments() -> impl Iterator<Item = Arg> {
+    table::rows().map(option_argument)
+}
+
+fn option_argument(row: &'static ProgramOption) -> Arg {
+    let default = match row.default {
+        "" => String::new(),
+        default => format!(" [default: {default}]"),
+    };
+    let argument = command_line::value_argument(row.key, value_names(row.kind)).long(row.key);
+    let argument = argument.help(format!("{}{default}", row.short));
+    let argument = match row.kind {
+        OptionKind::Bool => {
+            argument.value_parser(suggested_values(&["true", "false"])).hide_possible_values(true)
+        }
+        OptionKind::Choice(words) => argument.value_parser(suggested_values(words)),
+        _ => argument,
+    };
+    let argument = if row.key == "listen" { argument.short('l') } else { argument };
+    match row.section() {
+        "" => argument,
+        section => argument.help_heading(section),
+    }
+}
+
+fn value_names(kind: OptionKind) -> &'static [&'static str] {
+    match kind {
+        OptionKind::Bool => &["BOOL"],
+        OptionKind::Choice(_) => &["WORD"],
+        OptionKind::Hidden(kind) => value_names(*kind),
+        OptionKind::List { .. } => &["LIST"],
+        OptionKind::Map { .. } => &["NAME=VALUE"],
+        OptionKind::Number { unit: NumberUnit::Bytes, .. } => &["BYTES"],
+        OptionKind::Number { .. } => &["N"],
+        OptionKind::Text { of: "a path", .. } => &["PATH"],
+        OptionKind::Text { .. } => &["TEXT"],
+    }
+}
+
+/// Refuses an option with a single dash, which would be the value of a short flag.
+pub(crate) fn check_dashes(command: &mut Command, arguments: &[OsString]) -> Result<(), Error> {
+    let wrong = arguments.iter().find_map(|argument| {
+        let (key, right) = option_of_word(argument.to_str()?.strip_prefix('-')?)?;
+        Some(format!("unexpected argument '-{key}' found: an option is given as {right}"))
+    });
+    wrong.map_or(Ok(()), |why| Err(command.error(ErrorKind::UnknownArgument, why)))
+}
+
+/// Adds the right form to the error for an option without dashes.
+pub(crate) fn add_option_tip(error: Error) -> Error {
+    let word = command_line::unknown_argument(&error).unwrap_or_default();
+    match option_of_word(&word) {
+        Some((key, right)) => {
+            command_line::with_tip(error, key, format!("an option is given as {right}"))
+        }
+        None => error,
+    }
+}
+
+/// The key of `log.level=debug`, and its right form. The value of a secret is not repeated.
+fn option_of_word(word: &str) -> Option<(&str, String)> {
+    let (key, value) = word.split_once('=')?;
+    let row = table::find(key)?;
+    let value = if matches!(row.kind, OptionKind::Hidden(_)) { "VALUE" } else { value };
+    let is_special = |c: char| !c.is_ascii_alphanumeric() && !"/._-:,@+".contains(c);
+    let right = match value.contains(is_special) {
+        true => format!("'--{key}={value}'"),
+        false => format!("--{key}={value}"),
+    };
+    Some((key, right))
 }
 
 pub(super) fn apply_flags(

@@ -393,23 +393,12 @@ impl fmt::Display for OptionError {
 }
 
 /// The key of the option that was probably meant.
-pub(crate) fn meant_option(key: &str) -> Option<&'static str> {
+fn meant_option(key: &str) -> Option<&'static str> {
     let last = key.rsplit('.').next().unwrap_or(key);
     let by_key = config::nearest::nearest_word(key, table::rows().map(|row| row.key));
     // The name without its section may be given.
     let by_name = || table::rows().find(|row| row.name() == last).map(|row| row.key);
     by_key.or_else(by_name)
-}
-
-/// An option as the command line takes it. The value of a secret is not repeated.
-pub(crate) fn set_flag(key: &str, value: Option<&str>) -> String {
-    let is_secret = table::find(key)
-        .is_some_and(|row| matches!(row.kind, config::value::OptionKind::Hidden(_)));
-    let value = value.filter(|_| !is_secret).unwrap_or("VALUE");
-    match value.contains(|c: char| !c.is_ascii_alphanumeric() && !"/._-:,@+".contains(c)) {
-        true => format!("--set '{key}={value}'"),
-        false => format!("--set {key}={value}"),
-    }
 }
 
 /// "x is no option", with the key that was probably meant.

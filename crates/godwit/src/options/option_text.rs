@@ -1,24 +1,18 @@
-//! What the table says in words: `--help`, `docs/options.md`, the sample file.
+//! What the table says in words: the list, `docs/options.md`, the sample file.
 
 use super::table::{ProgramOption, rows, rows_of};
 use config::row::{OptionRow, OptionScope};
 use std::fmt::Write as _;
 
-/// The options as `--help` lists them.
-pub(crate) fn help() -> String {
-    let mut help = String::new();
-    help_lines(rows(), &mut help);
-    help
-}
-
 /// Every option, those of tables as well, which a file alone can have.
 pub(crate) fn list() -> String {
-    let mut list = help();
+    let mut list = String::new();
+    list_lines(rows(), &mut list);
     table_lists(&mut list);
     list
 }
 
-fn help_lines<'a, S: 'a>(rows: impl Iterator<Item = &'a OptionRow<S>>, out: &mut String) {
+fn list_lines<'a, S: 'a>(rows: impl Iterator<Item = &'a OptionRow<S>>, out: &mut String) {
     let rows: Vec<&OptionRow<S>> = rows.collect();
     let width = rows.iter().map(|row| row.key.len()).max().unwrap_or(0);
     for row in rows {
@@ -34,7 +28,7 @@ fn help_lines<'a, S: 'a>(rows: impl Iterator<Item = &'a OptionRow<S>>, out: &mut
 /// The options of one kind of table, under the table's name.
 fn table_list<S>(name: &str, rows: &[OptionRow<S>], out: &mut String) {
     let _ = write!(out, "\nEach [[{name}]] has:\n");
-    help_lines(rows.iter(), out);
+    list_lines(rows.iter(), out);
 }
 
 fn table_lists(out: &mut String) {
@@ -252,7 +246,7 @@ flags. `godwit.toml` beside this page is a file with every option. An option is
 
 * `name = value` under `[section]` in the file,
 * `GODWIT_SECTION__NAME=value` in the environment,
-* `--set section.name=value` as a flag.
+* `--section.name=value` or `--set section.name=value` as a flag.
 
 In the environment and in flags text has no quotes, a list is `a,b` and a table is `a=1,b=2`; there,
 `--set section.name.a=1` adds one entry. A list or a table replaces the one of a weaker layer.

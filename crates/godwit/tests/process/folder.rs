@@ -153,9 +153,10 @@ fn a_folder_that_is_not_there_stays_so() {
 #[test]
 fn a_wrong_command_line_is_refused() {
     for (arguments, why) in [
-        (&["store"][..], "store needs check, export or import"),
+        (&["store"][..], "<check|export|import>"),
+        (&["store", "chekc"], "a similar value exists: 'check'"),
         (&["store", "import", "--repair"], "only export takes --repair"),
-        (&["store", "check", "--dato", "x"], "did you mean --data?"),
+        (&["store", "check", "--dato", "x"], "a similar argument exists: '--data'"),
         (&["store", "check", "/data"], "/data: the folder is named with --data, use godwit store"),
         (&["store", "import", "d"], "use godwit store import --data d"),
     ] {

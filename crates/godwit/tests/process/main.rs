@@ -21,6 +21,7 @@ mod certs;
 mod client_peers;
 mod clients;
 mod descriptors;
+mod documents;
 mod doors;
 mod folder;
 mod import;

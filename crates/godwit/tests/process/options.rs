@@ -73,49 +73,58 @@ fn an_address_in_use_is_a_sentence_and_exit_code_1() {
 
 #[test]
 fn wrong_command_lines_are_refused() {
-    assert_eq!(
-        refusal(&["serv"]),
-        (Some(2), "godwit: serv is not a subcommand, did you mean serve?\n".to_string())
-    );
-    assert_eq!(
-        refusal(&["--confg", "x"]),
-        (
-            Some(2),
-            "godwit: --confg is not a flag, did you mean --config?\n\
-             godwit: x: only flags are expected here\n"
-                .to_string()
-        )
-    );
+    for (arguments, wrong, tip) in [
+        (&["serv"][..], "unrecognized subcommand 'serv'", "subcommand exists: 'serve'"),
+        (&["--confg", "x"], "unexpected argument '--confg' found", "argument exists: '--config'"),
+        (&["serve", "--config"], "a value is required for '--config <FILE>'", "try '--help'"),
+        (&["serve", "--memory=1"], "unexpected value '1' for '--memory'", "Usage: godwit serve"),
+        (&["check", "x"], "unexpected argument 'x' found", "Usage: godwit check"),
+    ] {
+        let (code, stderr) = refusal(arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with(&format!("godwit: {wrong}")), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(tip), "{arguments:?}: {stderr}");
+    }
     assert_eq!(refusal(&["pub", "-t", "a"]).0, Some(1));
 }
 
 #[test]
-fn an_option_in_the_place_of_a_flag_is_answered_with_its_right_form() {
+fn every_option_is_a_flag_and_mistakes_are_answered_with_the_right_one() {
     for (arguments, says) in [
-        (
-            &["--log.file=/tmp/x"][..],
-            "--log.file is not a flag: an option is given as --set log.file=/tmp/x",
-        ),
-        (&["--log.file", "x"], "an option is given as --set log.file=x"),
-        (&["--log.file"], "an option is given as --set log.file=VALUE"),
-        (&["--log-file", "x"], "an option is given as --set log.file=x"),
-        (&["-log.file=x"], "-log.file is not a flag: an option is given as --set log.file=x"),
-        (&["log.file=x"], "log.file is not a flag: an option is given as --set log.file=x"),
-        (&["--log.levl=debug"], "an option is given as --set log.level=debug"),
-        (&["--allow_anonymous"], "an option is given as --set allow_anonymous=VALUE"),
-        (&["--allow-anonymous=true"], "an option is given as --set allow_anonymous=true"),
-        (&["--log.file=a b"], "an option is given as --set 'log.file=a b'"),
-        (&["--auth.http_url=hush"], "an option is given as --set auth.http_url=VALUE"),
-        (&["--shard=2"], "--shard is not a flag, did you mean --shards?"),
-        (&["--zebra=2"], "--zebra is not a flag, --help lists them all"),
+        (&["--log-file", "x"][..], "a similar argument exists: '--log.file'"),
+        (&["--log.levl=debug"], "a similar argument exists: '--log.level'"),
+        (&["--allow-anonymous=true"], "a similar argument exists: '--allow_anonymous'"),
+        (&["--shard=2"], "a similar argument exists: '--shards'"),
+        (&["--zebra=2"], "unexpected argument '--zebra' found"),
+        (&["--log.file"], "a value is required for '--log.file <PATH>'"),
+        (&["-log.file=x"], "an option is given as --log.file=x"),
+        (&["log.file=x"], "an option is given as --log.file=x"),
+        (&["log.file=a b"], "an option is given as '--log.file=a b'"),
+        (&["auth.http_url=hush"], "an option is given as --auth.http_url=VALUE"),
+        (&["-auth.http_url=hush"], "an option is given as --auth.http_url=VALUE"),
+        (&["--auth.htp_url=hush"], "a similar argument exists: '--auth.http_url'"),
+        (&["--queue.messages_max=x"], "--queue.messages_max: queue.messages_max = \"x\": not a"),
+        (&["--durability", "disk"], "use \"lazy\", \"memory\" or \"sync\""),
     ] {
         for subcommand in ["serve", "check"] {
             let (code, stderr) = refusal(&[&[subcommand], arguments].concat());
             assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
-            assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+            let errors = stderr.lines().filter(|line| line.starts_with("godwit: "));
+            assert_eq!(errors.count(), 1, "{arguments:?}: {stderr}");
+            assert!(!stderr.contains("hush"), "{arguments:?}: {stderr}");
             assert!(stderr.contains(says), "{arguments:?}: {stderr}");
         }
     }
+    let line = ["check", "--queue.messages_max", "7", "--set", "shards=3", "--shards=2"];
+    let lists = ["-l", "tcp://127.0.0.1:1", "--listen=tcp://127.0.0.1:2", "--log.level", "warn"];
+    assert_eq!(
+        run(&[&line[..], &lists].concat()).1,
+        "listen = [\"tcp://127.0.0.1:1\", \"tcp://127.0.0.1:2\"]  # --listen, not \
+         [\"tcp://127.0.0.1:1883\"]\n\
+         shards = 2  # --shards, not 0\n\
+         queue.messages_max = 7  # --queue.messages_max, not \"auto\"\n\
+         log.level = \"warn\"  # --log.level, not \"info\"\n"
+    );
 }
 
 #[test]
