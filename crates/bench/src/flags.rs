@@ -1,127 +1,74 @@
-//! Reads command lines from tables of flags, in the manner of emqtt_bench's parser: `-c 10`,
-//! `-c10`, `--count 10`, `--count=10`, and switches with or without a truth behind them.
+//! Parsed command lines: what a flag's value says as a number or a time.
 
-use std::fmt::Write as _;
+use command_line::{ArgMatches, Command, Error, ErrorKind, ValueSource};
+use std::ffi::OsString;
 use std::ops::RangeInclusive;
+use std::process::ExitCode;
 
-/// A flag of the command line. The program knows the flag by its last name.
+/// A parsed command line. A flag that is not given has the default of its table.
 #[derive(Debug)]
-pub(crate) struct FlagSpec {
-    pub(crate) names: &'static [&'static str],
-    /// Placeholder of the value; empty, or `BOOL`, for a switch.
-    pub(crate) value: &'static str,
-    pub(crate) default: &'static str,
-    pub(crate) doc: &'static str,
+pub(crate) struct ParsedFlags(ArgMatches);
+
+/// Parses a command line. Help, or what is wrong, is printed, and the error is the exit code.
+pub(crate) fn parse_line(
+    command: Command,
+    arguments: &[OsString],
+) -> Result<ParsedFlags, ExitCode> {
+    let matches = command_line::parse(crate::PROGRAM, command, arguments);
+    matches.map(ParsedFlags::new).map_err(|error| report_line_error(&error))
 }
 
-/// A parsed command line.
-#[derive(Debug, Default)]
-pub(crate) struct ParsedFlags {
-    values: Vec<(&'static str, String)>,
-    /// Flags that have their default values.
-    defaulted: Vec<&'static str>,
-    /// Arguments that are not flags, in their order.
-    pub(crate) positional: Vec<String>,
-}
-
-/// Reads all of a command line, or says everything that is wrong with it.
-pub(crate) fn parse_flags(
-    tables: &[&'static [FlagSpec]],
-    arguments: &[String],
-) -> Result<ParsedFlags, Vec<String>> {
-    let mut line = ParsedFlags::default();
-    let mut wrongs = Vec::new();
-    let mut rest = arguments.iter().peekable();
-    while let Some(argument) = rest.next() {
-        if !argument.starts_with('-') || argument == "-" {
-            line.positional.push(argument.clone());
-            continue;
-        }
-        let Some((flag, glued)) = find_flag(tables, argument) else {
-            wrongs.push(format!("{argument} is not a flag, --help lists them all"));
-            continue;
-        };
-        let name = flag.names[flag.names.len() - 1];
-        let value = match glued {
-            Some(value) => Some(value),
-            None if flag.is_switch() => {
-                let said = rest.next_if(|value| parse_bool(value).is_some());
-                Some(said.cloned().unwrap_or_else(|| "true".into()))
-            }
-            None => rest.next().cloned(),
-        };
-        match value {
-            Some(value) if flag.is_switch() => match parse_bool(&value) {
-                Some(is_on) => line.values.push((name, is_on.to_string())),
-                None => wrongs.push(format!("{argument}: use true or false")),
-            },
-            Some(value) => line.values.push((name, value)),
-            None => wrongs.push(format!("{argument} needs {}", flag.value)),
-        }
+pub(crate) fn report_line_error(error: &Error) -> ExitCode {
+    let text = command_line::error_text(crate::PROGRAM, error);
+    if !error.use_stderr() {
+        crate::print_text(&text);
+        return ExitCode::SUCCESS;
     }
-    let defaults = tables.iter().flat_map(|table| table.iter());
-    for flag in defaults.filter(|flag| !flag.default.is_empty()) {
-        let name = flag.names[flag.names.len() - 1];
-        if !line.has(name) {
-            line.values.push((name, flag.default.into()));
-            line.defaulted.push(name);
-        }
-    }
-    if wrongs.is_empty() { Ok(line) } else { Err(wrongs) }
-}
-
-/// The flag, and the value that is glued to it.
-fn find_flag(
-    tables: &[&'static [FlagSpec]],
-    argument: &str,
-) -> Option<(&'static FlagSpec, Option<String>)> {
-    let flags = || tables.iter().flat_map(|table| table.iter());
-    let named = |name: &str| flags().find(|flag| flag.names.contains(&name));
-    if argument.starts_with("--") {
-        return match argument.split_once('=') {
-            Some((name, value)) => Some((named(name)?, Some(value.into()))),
-            None => Some((named(argument)?, None)),
-        };
-    }
-    let (short, rest) = argument.split_at_checked(2)?;
-    let flag = named(short)?;
-    let rest = rest.strip_prefix('=').unwrap_or(rest);
-    Some((flag, (!rest.is_empty()).then(|| rest.into())))
-}
-
-impl FlagSpec {
-    fn is_switch(&self) -> bool {
-        ["", "BOOL"].contains(&self.value)
+    crate::print_error(text.trim_end());
+    match error.kind() {
+        ErrorKind::Io => ExitCode::from(crate::EXIT_NOT_RUN),
+        _ => ExitCode::from(crate::EXIT_WRONG_LINE),
     }
 }
 
-/// As emqtt_bench's parser has it (`getopt:to_type/2`).
-fn parse_bool(value: &str) -> Option<bool> {
-    match value.to_ascii_lowercase().as_str() {
-        "true" | "t" | "yes" | "y" | "on" | "enabled" | "1" => Some(true),
-        "false" | "f" | "no" | "n" | "off" | "disabled" | "0" => Some(false),
-        _ => None,
-    }
-}
+/// Name of the words that are not flags.
+pub(crate) const WORDS: &str = "WORDS";
 
 impl ParsedFlags {
+    pub(crate) fn new(matches: ArgMatches) -> ParsedFlags {
+        ParsedFlags(matches)
+    }
+
+    /// Arguments that are not flags, in their order.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let words = self.0.try_get_many::<OsString>(WORDS).ok().flatten();
+        let words = words.into_iter().flatten();
+        words.map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    /// The first word, of a command that needs one.
+    pub(crate) fn word(&self) -> String {
+        self.words().into_iter().next().unwrap_or_default()
+    }
+
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.values.iter().any(|(used, _)| *used == name)
+        self.all(name).next().is_some()
     }
 
-    /// Whether the command line said it, and not the table.
+    /// Whether the command line has it, and not the table alone.
     pub(crate) fn is_given(&self, name: &str) -> bool {
-        self.has(name) && !self.defaulted.contains(&name)
+        self.0.value_source(name) == Some(ValueSource::CommandLine)
     }
 
-    /// The last word counts.
+    /// The last value counts.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.all(name).last()
     }
 
-    pub(crate) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
-        let name = name.to_string();
-        self.values.iter().filter(move |(used, _)| *used == name).map(|(_, value)| value.as_str())
+    /// Every value of a flag; none where the command has no such flag.
+    pub(crate) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+        let values = self.0.try_get_many::<String>(name).ok().flatten();
+        values.into_iter().flatten().map(String::as_str)
     }
 
     pub(crate) fn is_on(&self, name: &str) -> bool {
@@ -226,34 +173,22 @@ pub(crate) fn parse_seconds(text: &str) -> Option<f64> {
     (seconds >= 0.0 && seconds.is_finite()).then_some(seconds)
 }
 
-/// A line a flag, for `--help`.
-pub(crate) fn help(tables: &[&'static [FlagSpec]]) -> String {
-    let mut help = String::new();
-    for flag in tables.iter().flat_map(|table| table.iter()) {
-        let left = format!("{} {}", flag.names.join(", "), flag.value);
-        let default = match flag.default {
-            "" => String::new(),
-            default => format!(" [{default}]"),
-        };
-        let _ = writeln!(help, "  {left:30} {}{default}", flag.doc);
-    }
-    help
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use command_line::{FlagRow, TRUTH};
 
-    const FLAGS: &[FlagSpec] = &[
-        FlagSpec { names: &["-c", "--count"], value: "N", default: "200", doc: "" },
-        FlagSpec { names: &["-r", "--retain"], value: "BOOL", default: "false", doc: "" },
-        FlagSpec { names: &["-w", "--wait"], value: "", default: "false", doc: "" },
-        FlagSpec { names: &["-t", "--topic"], value: "TOPIC", default: "", doc: "" },
+    const FLAGS: &[FlagRow] = &[
+        FlagRow::new(&["-c", "--count"], &["N"], "").with_default("200"),
+        FlagRow::new(&["-r", "--retain"], TRUTH, "").with_default("false"),
+        FlagRow::new(&["-w", "--wait"], TRUTH, "").with_default("false"),
     ];
 
-    fn line(text: &str) -> Result<ParsedFlags, Vec<String>> {
-        let arguments: Vec<String> = text.split_whitespace().map(str::to_string).collect();
-        parse_flags(&[FLAGS], &arguments)
+    fn line(text: &str) -> Result<ParsedFlags, String> {
+        let arguments: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
+        let command = command_line::command("test", "", FLAGS);
+        let matches = command_line::parse(crate::PROGRAM, command, &arguments);
+        matches.map(ParsedFlags::new).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -262,6 +197,8 @@ mod tests {
             assert_eq!(line(text).expect("a good line").number("--count"), Ok(Some(5)), "{text}");
         }
         assert_eq!(line("").expect("a good line").number("--count"), Ok(Some(200)));
+        let line = line("-c many").expect("read, not understood");
+        assert!(line.number::<u64>("--count").is_err());
     }
 
     #[test]
@@ -281,24 +218,8 @@ mod tests {
             let text = text.replace("-r", "-w").replace("--wetain", "--wait");
             assert_eq!(line(&text).expect("a good line").is_on("--wait"), on, "{text}");
         }
-        assert_eq!(line("run -r name").expect("a good line").positional, ["run", "name"]);
-        assert_eq!(
-            line("--retain=maybe").expect_err("no truth"),
-            ["--retain=maybe: use true or false"]
-        );
-    }
-
-    #[test]
-    fn everything_that_is_wrong_is_said() {
-        let wrongs = line("--topick a -z -t").expect_err("a bad line");
-        let expected = [
-            "--topick is not a flag, --help lists them all",
-            "-z is not a flag, --help lists them all",
-            "-t needs TOPIC",
-        ];
-        assert_eq!(wrongs, expected);
-        let line = line("-c many").expect("read, not understood");
-        assert!(line.number::<u64>("--count").is_err());
+        let why = line("--retain=maybe").expect_err("no truth");
+        assert!(why.contains("'maybe' for '--retain [<BOOL>]': use true or false"), "{why}");
     }
 
     #[test]

@@ -27,90 +27,90 @@ mod test_session;
 mod track;
 mod watch;
 
+use command_line::Command;
+use flags::report_line_error;
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+/// A subcommand. Only that of a command line is built, unless all are described.
 struct BenchSubcommand {
     name: &'static str,
-    run: fn(&[String]) -> ExitCode,
-    summary: &'static str,
+    command: fn() -> Command,
+    run: fn(&[OsString]) -> ExitCode,
 }
 
 const SUBCOMMANDS: &[BenchSubcommand] = &[
-    BenchSubcommand { name: "conn", run: classic::conn, summary: "connections, held" },
-    BenchSubcommand { name: "pub", run: classic::publish, summary: "publishers" },
-    BenchSubcommand { name: "sub", run: classic::subscribe, summary: "subscribers" },
+    BenchSubcommand { name: "conn", command: classic::conn_command, run: classic::conn },
+    BenchSubcommand { name: "pub", command: classic::publish_command, run: classic::publish },
+    BenchSubcommand { name: "sub", command: classic::subscribe_command, run: classic::subscribe },
+    BenchSubcommand { name: "scenarios", command: run::list_command, run: run::list_scenarios },
+    BenchSubcommand { name: "show", command: run::show_command, run: run::print_scenario },
+    BenchSubcommand { name: "run", command: run::command, run: run::run },
+    BenchSubcommand { name: "report", command: report::command, run: report::run },
+    BenchSubcommand { name: "ramp", command: ramp::command, run: ramp::run },
+    BenchSubcommand { name: "compare", command: compare::command, run: compare::run },
+    BenchSubcommand { name: "agent", command: remote::agent_command, run: remote::agent },
+    BenchSubcommand { name: "brokers", command: compare::list_command, run: compare::list_brokers },
     BenchSubcommand {
-        name: "scenarios",
-        run: run::list_scenarios,
-        summary: "list what can be run",
+        name: "completions",
+        command: command_line::completions_command,
+        run: print_completions,
     },
-    BenchSubcommand { name: "show", run: run::print_scenario, summary: "print a scenario's file" },
-    BenchSubcommand { name: "run", run: run::run, summary: "run a scenario and report" },
-    BenchSubcommand { name: "report", run: report::run, summary: "other forms of JSON reports" },
-    BenchSubcommand {
-        name: "ramp",
-        run: ramp::run,
-        summary: "raise the load to the recommended one",
-    },
-    BenchSubcommand { name: "compare", run: compare::run, summary: "several brokers side by side" },
-    BenchSubcommand {
-        name: "agent",
-        run: remote::agent,
-        summary: "send load for a controller elsewhere",
-    },
-    BenchSubcommand {
-        name: "brokers",
-        run: compare::list_brokers,
-        summary: "list brokers ready to compare",
-    },
+    BenchSubcommand { name: "man", command: command_line::man_command, run: print_man_page },
 ];
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> =
-        std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into()).collect();
-    let name = arguments.first().map_or("--help", String::as_str);
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let name = arguments.first().map_or("--help".into(), |first| first.to_string_lossy());
     if let Some(subcommand) = SUBCOMMANDS.iter().find(|subcommand| subcommand.name == name) {
         return (subcommand.run)(&arguments[1..]);
     }
-    match name {
-        "--help" | "-h" | "help" => {
-            print_line(format_args!(
-                "godwit-bench {VERSION}: load for any MQTT broker, and a report\n"
-            ));
-            print_line(format_args!(
-                "Usage: godwit-bench SUBCOMMAND [FLAGS]    (SUBCOMMAND --help says more)\n"
-            ));
-            for subcommand in SUBCOMMANDS {
-                print_line(format_args!("  {:10} {}", subcommand.name, subcommand.summary));
-            }
-            print_line(format_args!("\n{EXIT_CODES}"));
-            ExitCode::SUCCESS
+    let parsed = match &*name {
+        "help" | "--help" | "-h" => {
+            print_text(&program_command().render_help().to_string());
+            return ExitCode::SUCCESS;
         }
-        "--version" => {
-            print_line(format_args!("godwit-bench {VERSION}"));
-            ExitCode::SUCCESS
-        }
-        other => refuse_arguments(&[format!("{other} is not a subcommand, --help lists them all")]),
+        _ => command_line::parse(PROGRAM, program_command(), &arguments),
+    };
+    match parsed {
+        Ok(_) => unreachable!("a known subcommand was run"),
+        Err(error) => report_line_error(&error),
     }
 }
 
-/// The line of a subcommand without flags: its words if they are as many as it takes, and else
-/// what to answer.
-fn positional_args<'a>(
-    arguments: &'a [String],
-    count: usize,
-    usage: &str,
-) -> Result<&'a [String], ExitCode> {
-    if arguments.iter().any(|argument| argument == "--help") {
-        print_line(format_args!("Usage: godwit-bench {usage}"));
-        return Err(ExitCode::SUCCESS);
+/// The whole program.
+fn program_command() -> Command {
+    command_line::command(PROGRAM, "Load for any MQTT broker, and a report", [])
+        .version(VERSION)
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
+        .subcommands(SUBCOMMANDS.iter().map(|subcommand| (subcommand.command)()))
+        .after_help(EXIT_CODES)
+}
+
+fn print_completions(arguments: &[OsString]) -> ExitCode {
+    print_document(command_line::print_completions(program_command(), arguments))
+}
+
+fn print_man_page(arguments: &[OsString]) -> ExitCode {
+    print_document(command_line::print_man_page(program_command(), arguments))
+}
+
+fn print_document(document: Result<Vec<u8>, command_line::Error>) -> ExitCode {
+    match document {
+        Ok(text) => {
+            print_text(&String::from_utf8_lossy(&text));
+            ExitCode::SUCCESS
+        }
+        Err(error) => report_line_error(&error),
     }
-    if arguments.len() == count {
-        return Ok(arguments);
-    }
-    Err(refuse_arguments(&[format!("usage: godwit-bench {usage}")]))
+}
+
+/// Prints a text to stdout, of which a reader may close the rest.
+fn print_text(text: &str) {
+    let _ = io::stdout().lock().write_all(text.as_bytes());
 }
 
 /// A line on stdout. Whoever has closed the pipe has seen enough, and the exit code still tells.
@@ -125,18 +125,42 @@ fn print_error(line: impl Display) {
 
 /// Says everything that is wrong with a command line.
 fn refuse_arguments(wrongs: &[String]) -> ExitCode {
-    wrongs.iter().for_each(|wrong| print_error(format_args!("godwit-bench: {wrong}")));
+    wrongs.iter().for_each(|wrong| print_error(format_args!("{PROGRAM}: {wrong}")));
     ExitCode::from(EXIT_WRONG_LINE)
 }
 
 /// The test could not be run.
 fn report_failure(why: &str) -> ExitCode {
-    print_error(format_args!("godwit-bench: {why}"));
+    print_error(format_args!("{PROGRAM}: {why}"));
     ExitCode::from(EXIT_NOT_RUN)
 }
 
+const PROGRAM: &str = "godwit-bench";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const EXIT_WRONG_LINE: u8 = 2;
 pub(crate) const EXIT_NOT_RUN: u8 = 3;
 const EXIT_CODES: &str = "Exit codes: 0 all that was sent arrived, 1 something was lost, doubled, \
 refused or cut off,\n2 wrong command line or scenario, 3 the test could not be run.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_and_man_page_of_a_subcommand_have_every_flag() {
+        program_command().debug_assert();
+        for row in SUBCOMMANDS {
+            let command = (row.command)();
+            assert_eq!(row.name, command.get_name());
+            let help = (row.command)().render_help().to_string();
+            let page = command_line::print_man_page(program_command(), &[row.name.into()]);
+            let page = String::from_utf8(page.expect("it is known")).expect("text");
+            for long in command.get_arguments().filter_map(|flag| flag.get_long()) {
+                let is_shown = |line: &str| line.split(' ').any(|word| word == format!("--{long}"));
+                assert!(help.lines().any(is_shown), "{} --{long}: {help}", row.name);
+                let name = format!("\\-\\-{}", long.replace('-', "\\-"));
+                assert!(page.contains(&name), "{} --{long}: {page}", row.name);
+            }
+        }
+    }
+}

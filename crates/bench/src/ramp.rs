@@ -1,7 +1,7 @@
 //! `ramp`: raises a scenario's rate step by step, and says which load is recommended: the highest
 //! within every limit whose processor use is nearest to the one asked for.
 
-use crate::flags::{FlagSpec, ParsedFlags, help, parse_flags};
+use crate::flags::{ParsedFlags, parse_line};
 use crate::limits::{OTHERS_NOTED, STOLEN_NOTED, THREADS_MAX};
 use crate::plan::BrokerTarget;
 use crate::report::{self, TestSubject, number};
@@ -9,7 +9,9 @@ use crate::scenario::{Scenario, ScenarioOverrides};
 use crate::target;
 use crate::test_session;
 use crate::watch::WatchTarget;
+use command_line::{Command, FlagRow};
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::process::ExitCode;
@@ -58,17 +60,15 @@ struct RampOptions {
     watched_by: Option<(String, String)>,
 }
 
-pub(crate) fn run(arguments: &[String]) -> ExitCode {
-    if arguments.iter().any(|argument| argument == "--help") {
-        crate::print_line(format_args!(
-            "Usage: godwit-bench ramp SCENARIO|FILE.toml [FLAGS]\n\n{}",
-            help(&[FLAGS])
-        ));
-        return ExitCode::SUCCESS;
-    }
-    let line = match parse_flags(&[FLAGS], arguments) {
+pub(crate) fn command() -> Command {
+    let about = "Raises the load to the recommended one";
+    command_line::command("ramp", about, FLAGS).arg(crate::run::scenario_word())
+}
+
+pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
+    let line = match parse_line(command(), arguments) {
         Ok(line) => line,
-        Err(wrongs) => return crate::refuse_arguments(&wrongs),
+        Err(code) => return code,
     };
     let order = match parse_options(&line) {
         Ok(order) => order,
@@ -108,9 +108,7 @@ fn no_recommendation(steps: &[RampStep]) -> String {
 }
 
 fn parse_options(line: &ParsedFlags) -> Result<RampOptions, Vec<String>> {
-    let [name] = &line.positional[..] else {
-        return Err(vec!["ramp needs one scenario; `godwit-bench scenarios` lists them".into()]);
-    };
+    let name = &line.word();
     let one = |why: String| vec![why];
     let (text, scenario) = crate::run::load_scenario(name)?;
     if scenario.intended_per_s(&ScenarioOverrides::default()) == 0.0 {
@@ -378,41 +376,27 @@ fn table_row(step: &RampStep) -> String {
 const OVERSHOOT: f64 = 10.0;
 const ACHIEVED_MIN: f64 = 95.0;
 
-const FLAGS: &[FlagSpec] = &[
-    FlagSpec { names: &["--target"], value: "URL", default: "tcp://127.0.0.1:1883", doc: "broker" },
-    FlagSpec {
-        names: &["--from"],
-        value: "X",
-        default: "0.1",
-        doc: "factor on the scenario's rate to begin with",
-    },
-    FlagSpec { names: &["--to"], value: "X", default: "100", doc: "where to end at last" },
-    FlagSpec { names: &["--factor"], value: "X", default: "1.5", doc: "from step to step" },
-    FlagSpec { names: &["--cpu"], value: "PERCENT", default: "75", doc: "wanted use of the host" },
-    FlagSpec { names: &["--p99"], value: "MS", default: "", doc: "end where latency is above" },
-    FlagSpec { names: &["--lost"], value: "N", default: "0", doc: "end where more is lost" },
-    FlagSpec { names: &["--scale"], value: "X", default: "1", doc: "factor on clients" },
-    FlagSpec {
-        names: &["--duration"],
-        value: "SPAN",
-        default: "20s",
-        doc: "measured time of a step",
-    },
-    FlagSpec { names: &["--warm"], value: "SPAN", default: "2s", doc: "time before it" },
-    FlagSpec { names: &["-R", "--connrate"], value: "N", default: "", doc: "connections a second" },
-    FlagSpec { names: &["--threads"], value: "N", default: "", doc: "load threads" },
+const FLAGS: &[FlagRow] = &[
+    FlagRow::new(&["--target"], &["URL"], "broker").with_default("tcp://127.0.0.1:1883"),
+    FlagRow::new(&["--from"], &["X"], "factor on the scenario's rate to begin with")
+        .with_default("0.1"),
+    FlagRow::new(&["--to"], &["X"], "where to end at last").with_default("100"),
+    FlagRow::new(&["--factor"], &["X"], "from step to step").with_default("1.5"),
+    FlagRow::new(&["--cpu"], &["PERCENT"], "wanted use of the host").with_default("75"),
+    FlagRow::new(&["--p99"], &["MS"], "end where latency is above"),
+    FlagRow::new(&["--lost"], &["N"], "end where more is lost").with_default("0"),
+    FlagRow::new(&["--scale"], &["X"], "factor on clients").with_default("1"),
+    FlagRow::new(&["--duration"], &["SPAN"], "measured time of a step").with_default("20s"),
+    FlagRow::new(&["--warm"], &["SPAN"], "time before it").with_default("2s"),
+    FlagRow::new(&["-R", "--connrate"], &["N"], "connections a second"),
+    FlagRow::new(&["--threads"], &["N"], "load threads"),
     crate::run::IFADDR,
     crate::run::PID,
     crate::run::CONTAINER,
     crate::run::HOST_METRICS,
-    FlagSpec {
-        names: &["--token-file"],
-        value: "FILE",
-        default: "",
-        doc: "what the agent wants to be told",
-    },
-    FlagSpec { names: &["--markdown"], value: "FILE", default: "", doc: "the table, also printed" },
-    FlagSpec { names: &["--json"], value: "FILE", default: "", doc: "every step's whole report" },
+    FlagRow::new(&["--token-file"], &["FILE"], "what the agent wants to be told"),
+    FlagRow::new(&["--markdown"], &["FILE"], "the table, also printed"),
+    FlagRow::new(&["--json"], &["FILE"], "every step's whole report"),
 ];
 
 const FORMS: [&str; 2] = ["--markdown", "--json"];

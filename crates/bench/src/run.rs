@@ -1,6 +1,6 @@
 //! `scenarios`, `show` and `run`.
 
-use crate::flags::{FlagSpec, ParsedFlags, help, parse_flags};
+use crate::flags::{ParsedFlags, WORDS, parse_line};
 use crate::limits::THREADS_MAX;
 use crate::load_stats::{LatencySampler, LoadCounter};
 use crate::metrics::MetricsServer;
@@ -11,14 +11,20 @@ use crate::scenario::{self, BUILT_IN, Scenario, ScenarioOverrides};
 use crate::target;
 use crate::test_session::{self, ReportOutputs};
 use crate::watch::WatchTarget;
+use command_line::{Command, FlagRow};
 use serde_json::Value;
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+pub(crate) fn list_command() -> Command {
+    command_line::command("scenarios", "Lists what can be run", [])
+}
+
 /// Lists what is built in.
-pub(crate) fn list_scenarios(arguments: &[String]) -> ExitCode {
-    if let Err(code) = crate::positional_args(arguments, 0, "scenarios") {
+pub(crate) fn list_scenarios(arguments: &[OsString]) -> ExitCode {
+    if let Err(code) = parse_line(list_command(), arguments) {
         return code;
     }
     for (name, text) in BUILT_IN {
@@ -28,13 +34,18 @@ pub(crate) fn list_scenarios(arguments: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+pub(crate) fn show_command() -> Command {
+    let name = command_line::word(WORDS, "NAME", "a name that `godwit-bench scenarios` lists");
+    command_line::command("show", "Prints a scenario's file", []).arg(name)
+}
+
 /// Prints one scenario's file, to copy and change.
-pub(crate) fn print_scenario(arguments: &[String]) -> ExitCode {
-    let words = match crate::positional_args(arguments, 1, "show NAME") {
-        Ok(words) => words,
+pub(crate) fn print_scenario(arguments: &[OsString]) -> ExitCode {
+    let line = match parse_line(show_command(), arguments) {
+        Ok(line) => line,
         Err(code) => return code,
     };
-    match find_scenario_text(&words[0]) {
+    match find_scenario_text(&line.word()) {
         Ok(text) => match test_session::write_text(Path::new("-"), &text) {
             Ok(()) => ExitCode::SUCCESS,
             Err(why) => crate::report_failure(&why),
@@ -43,23 +54,25 @@ pub(crate) fn print_scenario(arguments: &[String]) -> ExitCode {
     }
 }
 
-pub(crate) fn run(arguments: &[String]) -> ExitCode {
-    if arguments.iter().any(|argument| argument == "--help") {
-        crate::print_line(format_args!(
-            "Usage: godwit-bench run SCENARIO|FILE.toml [FLAGS]\n\n{}",
-            help(&[FLAGS])
-        ));
-        return ExitCode::SUCCESS;
-    }
-    let line = match parse_flags(&[FLAGS], arguments) {
+/// The scenario of a command that needs one.
+pub(crate) fn scenario_word() -> command_line::Arg {
+    command_line::word(
+        WORDS,
+        "SCENARIO|FILE.toml",
+        "a scenario that `godwit-bench scenarios` lists, or a file of one",
+    )
+}
+
+pub(crate) fn command() -> Command {
+    command_line::command("run", "Runs a scenario and reports", FLAGS).arg(scenario_word())
+}
+
+pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
+    let line = match parse_line(command(), arguments) {
         Ok(line) => line,
-        Err(wrongs) => return crate::refuse_arguments(&wrongs),
+        Err(code) => return code,
     };
-    let [name] = &line.positional[..] else {
-        return crate::refuse_arguments(&[
-            "run needs one scenario; `godwit-bench scenarios` lists them".into(),
-        ]);
-    };
+    let name = &line.word();
     let (text, scenario) = match load_scenario(name) {
         Ok(chosen) => chosen,
         Err(wrongs) => return crate::refuse_arguments(&wrongs),
@@ -276,96 +289,42 @@ const BAR: usize = 20;
 
 // Flags of every command that runs a scenario.
 
-pub(crate) const IFADDR: FlagSpec = FlagSpec {
-    names: &["--ifaddr"],
-    value: "IPS",
-    default: "",
-    doc: "local addresses, comma list, taken in turn",
-};
+pub(crate) const IFADDR: FlagRow =
+    FlagRow::new(&["--ifaddr"], &["IPS"], "local addresses, comma list, taken in turn");
 
 // Flags of the broker's watch, for every command that can watch.
 
-pub(crate) const PID: FlagSpec = FlagSpec {
-    names: &["--pid"],
-    value: "PID",
-    default: "",
-    doc: "the broker's process; found by its port on this host",
-};
-pub(crate) const CONTAINER: FlagSpec = FlagSpec {
-    names: &["--container"],
-    value: "NAME",
-    default: "",
-    doc: "the broker's container (docker, podman)",
-};
-pub(crate) const HOST_METRICS: FlagSpec = FlagSpec {
-    names: &["--host-metrics"],
-    value: "HOST:PORT",
-    default: "",
-    doc: "agent on the broker's host that watches it",
-};
+pub(crate) const PID: FlagRow =
+    FlagRow::new(&["--pid"], &["PID"], "the broker's process; found by its port on this host");
+pub(crate) const CONTAINER: FlagRow =
+    FlagRow::new(&["--container"], &["NAME"], "the broker's container (docker, podman)");
+pub(crate) const HOST_METRICS: FlagRow =
+    FlagRow::new(&["--host-metrics"], &["HOST:PORT"], "agent on the broker's host that watches it");
 
-const FLAGS: &[FlagSpec] = &[
-    FlagSpec {
-        names: &["--target"],
-        value: "URL",
-        default: "tcp://127.0.0.1:1883",
-        doc: "broker; repeated where a scenario has several",
-    },
-    FlagSpec {
-        names: &["--scale"],
-        value: "X",
-        default: "1",
-        doc: "factor on clients; stands in the report",
-    },
-    FlagSpec {
-        names: &["--rate"],
-        value: "X",
-        default: "1",
-        doc: "factor on message rates; stands in the report",
-    },
-    FlagSpec { names: &["--duration"], value: "SPAN", default: "", doc: "measured time: 20s, 5m" },
-    FlagSpec { names: &["--warm"], value: "SPAN", default: "", doc: "time before it" },
-    FlagSpec { names: &["-R", "--connrate"], value: "N", default: "", doc: "connections a second" },
-    FlagSpec { names: &["--threads"], value: "N", default: "", doc: "load threads" },
+const FLAGS: &[FlagRow] = &[
+    FlagRow::new(&["--target"], &["URL"], "broker; repeated where a scenario has several")
+        .with_default("tcp://127.0.0.1:1883"),
+    FlagRow::new(&["--scale"], &["X"], "factor on clients; stands in the report").with_default("1"),
+    FlagRow::new(&["--rate"], &["X"], "factor on message rates; stands in the report")
+        .with_default("1"),
+    FlagRow::new(&["--duration"], &["SPAN"], "measured time: 20s, 5m"),
+    FlagRow::new(&["--warm"], &["SPAN"], "time before it"),
+    FlagRow::new(&["-R", "--connrate"], &["N"], "connections a second"),
+    FlagRow::new(&["--threads"], &["N"], "load threads"),
     IFADDR,
     PID,
     CONTAINER,
     HOST_METRICS,
-    FlagSpec {
-        names: &["--broker"],
-        value: "TEXT",
-        default: "",
-        doc: "the broker's name and version, for the report",
-    },
-    FlagSpec {
-        names: &["--broker-config"],
-        value: "FILE",
-        default: "",
-        doc: "the broker's own file, for the report",
-    },
-    FlagSpec { names: &["--json"], value: "FILE", default: "", doc: "the report, - for stdout" },
-    FlagSpec { names: &["--markdown"], value: "FILE", default: "", doc: "the report" },
-    FlagSpec { names: &["--html"], value: "FILE", default: "", doc: "the report as one page" },
-    FlagSpec {
-        names: &["--metrics"],
-        value: "PLACE",
-        default: "",
-        doc: "[IP:]PORT for Prometheus while it runs",
-    },
-    FlagSpec {
-        names: &["--agents"],
-        value: "LIST",
-        default: "",
-        doc: "HOST:PORT, comma list: they send the load",
-    },
-    FlagSpec {
-        names: &["--token-file"],
-        value: "FILE",
-        default: "",
-        doc: "what the agents want to be told",
-    },
-    FlagSpec { names: &["--csv"], value: "FILE", default: "", doc: "its seconds" },
-    FlagSpec { names: &["--jtl"], value: "FILE", default: "", doc: "its seconds, for JMeter" },
+    FlagRow::new(&["--broker"], &["TEXT"], "the broker's name and version, for the report"),
+    FlagRow::new(&["--broker-config"], &["FILE"], "the broker's own file, for the report"),
+    FlagRow::new(&["--json"], &["FILE"], "the report, - for stdout"),
+    FlagRow::new(&["--markdown"], &["FILE"], "the report"),
+    FlagRow::new(&["--html"], &["FILE"], "the report as one page"),
+    FlagRow::new(&["--metrics"], &["PLACE"], "[IP:]PORT for Prometheus while it runs"),
+    FlagRow::new(&["--agents"], &["LIST"], "HOST:PORT, comma list: they send the load"),
+    FlagRow::new(&["--token-file"], &["FILE"], "what the agents want to be told"),
+    FlagRow::new(&["--csv"], &["FILE"], "its seconds"),
+    FlagRow::new(&["--jtl"], &["FILE"], "its seconds, for JMeter"),
 ];
 
 #[cfg(test)]

@@ -1,246 +1,97 @@
 //! The flags of `conn`, `pub` and `sub`: emqtt_bench's, and our own.
 
-use crate::flags::{FlagSpec, ParsedFlags};
+use crate::flags::ParsedFlags;
+use command_line::{FlagRow, TRUTH};
 
-pub(super) const SHARED: &[FlagSpec] = &[
-    FlagSpec {
-        names: &["-h", "--host"],
-        value: "HOSTS",
-        default: "localhost",
-        doc: "comma list, taken in turn; URLs, too: tls://HOST:PORT",
-    },
-    FlagSpec {
-        names: &["-p", "--port"],
-        value: "PORT",
-        default: "1883",
-        doc: "of hosts that are not URLs with a port",
-    },
-    FlagSpec { names: &["-V", "--version"], value: "V", default: "5", doc: "3, 4 (3.1.1) or 5" },
-    FlagSpec { names: &["-c", "--count"], value: "N", default: "200", doc: "clients" },
-    FlagSpec {
-        names: &["-R", "--connrate"],
-        value: "N",
-        default: "0",
-        doc: "connections a second; 0: see -i",
-    },
-    FlagSpec {
-        names: &["-i", "--interval"],
-        value: "MS",
-        default: "10",
-        doc: "between connections; 10ms, too",
-    },
+pub(super) const SHARED: &[FlagRow] = &[
+    FlagRow::new(
+        &["-h", "--host"],
+        &["HOSTS"],
+        "comma list, taken in turn; URLs, too: tls://HOST:PORT",
+    )
+    .with_default("localhost"),
+    FlagRow::new(&["-p", "--port"], &["PORT"], "of hosts that are not URLs with a port")
+        .with_default("1883"),
+    FlagRow::new(&["-V", "--version"], &["V"], "3, 4 (3.1.1) or 5").with_default("5"),
+    FlagRow::new(&["-c", "--count"], &["N"], "clients").with_default("200"),
+    FlagRow::new(&["-R", "--connrate"], &["N"], "connections a second; 0: see -i")
+        .with_default("0"),
+    FlagRow::new(&["-i", "--interval"], &["MS"], "between connections; 10ms, too")
+        .with_default("10"),
     crate::run::IFADDR,
-    FlagSpec { names: &["--prefix"], value: "TEXT", default: "", doc: "of client ids" },
-    FlagSpec {
-        names: &["--shortids"],
-        value: "",
-        default: "false",
-        doc: "client ids are prefix and number",
-    },
-    FlagSpec {
-        names: &["-n", "--startnumber"],
-        value: "N",
-        default: "0",
-        doc: "first client's number less one",
-    },
-    FlagSpec {
-        names: &["--num-retry-connect"],
-        value: "N",
-        default: "0",
-        doc: "for clients that were never connected",
-    },
-    FlagSpec {
-        names: &["--reconnect"],
-        value: "N",
-        default: "0",
-        doc: "for clients that lost their connection",
-    },
-    FlagSpec {
-        names: &["-u", "--username"],
-        value: "NAME",
-        default: "",
-        doc: "with %i and %rand_N",
-    },
-    FlagSpec { names: &["-P", "--password"], value: "TEXT", default: "", doc: "" },
-    FlagSpec { names: &["-k", "--keepalive"], value: "S", default: "300", doc: "seconds; 5m, too" },
-    FlagSpec { names: &["-C", "--clean"], value: "BOOL", default: "true", doc: "clean start" },
-    FlagSpec { names: &["-x", "--session-expiry"], value: "S", default: "0", doc: "MQTT 5" },
-    FlagSpec { names: &["-S", "--ssl"], value: "", default: "false", doc: "" },
-    FlagSpec {
-        names: &["--cacertfile"],
-        value: "FILE",
-        default: "",
-        doc: "verify the server; else anyone is taken",
-    },
-    FlagSpec { names: &["--certfile"], value: "FILE", default: "", doc: "our own certificate" },
-    FlagSpec { names: &["--keyfile"], value: "FILE", default: "", doc: "its key" },
-    FlagSpec { names: &["--ws"], value: "", default: "false", doc: "" },
-    FlagSpec {
-        names: &["--quic"],
-        value: "HOW",
-        default: "false",
-        doc: "true or false; TLS's files are its",
-    },
-    FlagSpec {
-        names: &["--restapi"],
-        value: "PLACE",
-        default: "",
-        doc: "[IP:]PORT that serves /metrics to Prometheus",
-    },
-    FlagSpec {
-        names: &["--prometheus"],
-        value: "",
-        default: "",
-        doc: "taken; --restapi says where",
-    },
-    FlagSpec { names: &["-l", "--lowmem"], value: "", default: "", doc: "taken: of Erlang alone" },
-    FlagSpec { names: &["-d", "--dist"], value: "", default: "", doc: "taken: of Erlang alone" },
-    FlagSpec {
-        names: &["--force-major-gc-interval"],
-        value: "MS",
-        default: "",
-        doc: "taken: of Erlang alone",
-    },
-    FlagSpec {
-        names: &["-Q", "--qoe"],
-        value: "HOW",
-        default: "",
-        doc: "true or false: the summary always has the latencies; dump is refused",
-    },
-    FlagSpec { names: &["--qoelog"], value: "FILE", default: "", doc: "refused: use --json FILE" },
-    FlagSpec {
-        names: &["--load-qst"],
-        value: "FILE",
-        default: "",
-        doc: "refused: 0-RTT is not supported",
-    },
-    FlagSpec {
-        names: &["--ssl-version"],
-        value: "V",
-        default: "",
-        doc: "tlsv1.2 or tlsv1.3 alone; means --ssl",
-    },
-    FlagSpec {
-        names: &["--ciphers"],
-        value: "LIST",
-        default: "",
-        doc: "refused: see --ssl-version",
-    },
-    FlagSpec { names: &["--signature-algs"], value: "LIST", default: "", doc: "refused" },
-    FlagSpec { names: &["--keyex-algs"], value: "LIST", default: "", doc: "refused" },
-    FlagSpec {
-        names: &["--log_to"],
-        value: "WHERE",
-        default: "console",
-        doc: "console, or null for no line a second",
-    },
+    FlagRow::new(&["--prefix"], &["TEXT"], "of client ids"),
+    FlagRow::new(&["--shortids"], TRUTH, "client ids are prefix and number").with_default("false"),
+    FlagRow::new(&["-n", "--startnumber"], &["N"], "first client's number less one")
+        .with_default("0"),
+    FlagRow::new(&["--num-retry-connect"], &["N"], "for clients that were never connected")
+        .with_default("0"),
+    FlagRow::new(&["--reconnect"], &["N"], "for clients that lost their connection")
+        .with_default("0"),
+    FlagRow::new(&["-u", "--username"], &["NAME"], "with %i and %rand_N"),
+    FlagRow::new(&["-P", "--password"], &["TEXT"], ""),
+    FlagRow::new(&["-k", "--keepalive"], &["S"], "seconds; 5m, too").with_default("300"),
+    FlagRow::new(&["-C", "--clean"], TRUTH, "clean start").with_default("true"),
+    FlagRow::new(&["-x", "--session-expiry"], &["S"], "MQTT 5").with_default("0"),
+    FlagRow::new(&["-S", "--ssl"], TRUTH, "").with_default("false"),
+    FlagRow::new(&["--cacertfile"], &["FILE"], "verify the server; else anyone is taken"),
+    FlagRow::new(&["--certfile"], &["FILE"], "our own certificate"),
+    FlagRow::new(&["--keyfile"], &["FILE"], "its key"),
+    FlagRow::new(&["--ws"], TRUTH, "").with_default("false"),
+    FlagRow::new(&["--quic"], &["HOW"], "true or false; TLS's files are its").with_default("false"),
+    FlagRow::new(&["--restapi"], &["PLACE"], "[IP:]PORT that serves /metrics to Prometheus"),
+    FlagRow::new(&["--prometheus"], TRUTH, "taken; --restapi says where"),
+    FlagRow::new(&["-l", "--lowmem"], TRUTH, "taken: of Erlang alone"),
+    FlagRow::new(&["-d", "--dist"], TRUTH, "taken: of Erlang alone"),
+    FlagRow::new(&["--force-major-gc-interval"], &["MS"], "taken: of Erlang alone"),
+    FlagRow::new(
+        &["-Q", "--qoe"],
+        &["HOW"],
+        "true or false: the summary always has the latencies; dump is refused",
+    ),
+    FlagRow::new(&["--qoelog"], &["FILE"], "refused: use --json FILE"),
+    FlagRow::new(&["--load-qst"], &["FILE"], "refused: 0-RTT is not supported"),
+    FlagRow::new(&["--ssl-version"], &["V"], "tlsv1.2 or tlsv1.3 alone; means --ssl"),
+    FlagRow::new(&["--ciphers"], &["LIST"], "refused: see --ssl-version"),
+    FlagRow::new(&["--signature-algs"], &["LIST"], "refused"),
+    FlagRow::new(&["--keyex-algs"], &["LIST"], "refused"),
+    FlagRow::new(&["--log_to"], &["WHERE"], "console, or null for no line a second")
+        .with_default("console"),
 ];
 
-pub(super) const OURS: &[FlagSpec] = &[
-    FlagSpec { names: &["--duration"], value: "SPAN", default: "", doc: "end after 90s, 5m, 1h" },
-    FlagSpec { names: &["--threads"], value: "N", default: "1", doc: "load threads" },
-    FlagSpec {
-        names: &["--window"],
-        value: "N",
-        default: "",
-        doc: "deliveries under way with -I 0",
-    },
-    FlagSpec {
-        names: &["--pid"],
-        value: "PID",
-        default: "",
-        doc: "the broker's process, to watch",
-    },
-    FlagSpec {
-        names: &["--json"],
-        value: "FILE",
-        default: "",
-        doc: "write the whole report, - for stdout",
-    },
+pub(super) const OURS: &[FlagRow] = &[
+    FlagRow::new(&["--duration"], &["SPAN"], "end after 90s, 5m, 1h"),
+    FlagRow::new(&["--threads"], &["N"], "load threads").with_default("1"),
+    FlagRow::new(&["--window"], &["N"], "deliveries under way with -I 0"),
+    FlagRow::new(&["--pid"], &["PID"], "the broker's process, to watch"),
+    FlagRow::new(&["--json"], &["FILE"], "write the whole report, - for stdout"),
 ];
 
-pub(super) const PUB: &[FlagSpec] = &[
-    FlagSpec {
-        names: &["-t", "--topic"],
-        value: "TOPIC",
-        default: "",
-        doc: "with %u %c %i %s %rand_N anywhere",
-    },
-    FlagSpec {
-        names: &["-I", "--interval_of_msg"],
-        value: "MS",
-        default: "1000",
-        doc: "a client; 0: as fast as taken",
-    },
-    FlagSpec {
-        names: &["-s", "--size"],
-        value: "BYTES",
-        default: "256",
-        doc: "payload; from 16 on it is stamped",
-    },
-    FlagSpec {
-        names: &["-m", "--message"],
-        value: "TEXT",
-        default: "",
-        doc: "payload, or template://FILE",
-    },
-    FlagSpec { names: &["-q", "--qos"], value: "QOS", default: "0", doc: "" },
-    FlagSpec { names: &["-r", "--retain"], value: "BOOL", default: "false", doc: "" },
-    FlagSpec {
-        names: &["-L", "--limit"],
-        value: "N",
-        default: "0",
-        doc: "messages of all clients together",
-    },
-    FlagSpec {
-        names: &["-F", "--inflight"],
-        value: "N",
-        default: "1",
-        doc: "unacknowledged a client; 0: no bound",
-    },
-    FlagSpec {
-        names: &["-w", "--wait-before-publishing"],
-        value: "",
-        default: "false",
-        doc: "until all are connected",
-    },
-    FlagSpec {
-        names: &["--min-random-wait"],
-        value: "MS",
-        default: "0",
-        doc: "before the first message",
-    },
-    FlagSpec { names: &["--retry-interval"], value: "S", default: "", doc: "refused unless 0" },
-    FlagSpec {
-        names: &["--keep-connected"],
-        value: "BOOL",
-        default: "",
-        doc: "refused unless false",
-    },
-    FlagSpec {
-        names: &["--topics-payload"],
-        value: "FILE",
-        default: "",
-        doc: "refused: write a scenario and run it",
-    },
-    FlagSpec { names: &["--max-random-wait"], value: "MS", default: "0", doc: "" },
-    FlagSpec { names: &["--payload-hdrs"], value: "LIST", default: "", doc: "cnt64,ts" },
+pub(super) const PUB: &[FlagRow] = &[
+    FlagRow::new(&["-t", "--topic"], &["TOPIC"], "with %u %c %i %s %rand_N anywhere"),
+    FlagRow::new(&["-I", "--interval_of_msg"], &["MS"], "a client; 0: as fast as taken")
+        .with_default("1000"),
+    FlagRow::new(&["-s", "--size"], &["BYTES"], "payload; from 16 on it is stamped")
+        .with_default("256"),
+    FlagRow::new(&["-m", "--message"], &["TEXT"], "payload, or template://FILE"),
+    FlagRow::new(&["-q", "--qos"], &["QOS"], "").with_default("0"),
+    FlagRow::new(&["-r", "--retain"], TRUTH, "").with_default("false"),
+    FlagRow::new(&["-L", "--limit"], &["N"], "messages of all clients together").with_default("0"),
+    FlagRow::new(&["-F", "--inflight"], &["N"], "unacknowledged a client; 0: no bound")
+        .with_default("1"),
+    FlagRow::new(&["-w", "--wait-before-publishing"], TRUTH, "until all are connected")
+        .with_default("false"),
+    FlagRow::new(&["--min-random-wait"], &["MS"], "before the first message").with_default("0"),
+    FlagRow::new(&["--retry-interval"], &["S"], "refused unless 0"),
+    FlagRow::new(&["--keep-connected"], TRUTH, "refused unless false"),
+    FlagRow::new(&["--topics-payload"], &["FILE"], "refused: write a scenario and run it"),
+    FlagRow::new(&["--max-random-wait"], &["MS"], "").with_default("0"),
+    FlagRow::new(&["--payload-hdrs"], &["LIST"], "cnt64,ts"),
 ];
 
-pub(super) const SUB: &[FlagSpec] = &[
-    FlagSpec {
-        names: &["-t", "--topic"],
-        value: "FILTER",
-        default: "",
-        doc: "may be repeated; with %u %c %i",
-    },
-    FlagSpec { names: &["-q", "--qos"], value: "QOS", default: "0", doc: "" },
-    FlagSpec {
-        names: &["--payload-hdrs"],
-        value: "LIST",
-        default: "",
-        doc: "cnt64,ts: read the latency from ts",
-    },
+pub(super) const SUB: &[FlagRow] = &[
+    FlagRow::new(&["-t", "--topic"], &["FILTER"], "may be repeated; with %u %c %i"),
+    FlagRow::new(&["-q", "--qos"], &["QOS"], "").with_default("0"),
+    FlagRow::new(&["--payload-hdrs"], &["LIST"], "cnt64,ts: read the latency from ts"),
 ];
 
 /// emqtt_bench's flags that are refused rather than ignored, since the test would not be what it

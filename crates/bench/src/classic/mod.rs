@@ -6,7 +6,7 @@ mod flags;
 
 use self::console::ConsolePrinter;
 use self::flags::{OURS, PUB, SHARED, SUB, check_refused};
-use crate::flags::{FlagSpec, ParsedFlags, help, parse_flags};
+use crate::flags::{ParsedFlags, report_line_error};
 use crate::limits::{
     CLIENTS_MAX, DRAIN_S_DEFAULT, PAYLOAD_BYTES_MAX, PUBLISHER_PER_S_MAX, START_NUMBER_MAX,
     THREADS_MAX, WINDOW_DEFAULT,
@@ -23,10 +23,12 @@ use crate::template::{check_filter_template, check_topic_template};
 use crate::test_driver::SecondRow;
 use crate::test_session::{self, ReportOutputs};
 use crate::watch::WatchTarget;
+use command_line::{Command, Error, FlagRow};
 use mqtt::{ProtocolVersion, QoS};
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 use serde_json::Value;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use transport::{TCP, TlsClientOptions, UrlScheme};
@@ -39,15 +41,27 @@ pub(crate) enum ClassicCommand {
     Sub,
 }
 
-pub(crate) fn conn(arguments: &[String]) -> ExitCode {
+pub(crate) fn conn_command() -> Command {
+    ClassicCommand::Conn.command()
+}
+
+pub(crate) fn publish_command() -> Command {
+    ClassicCommand::Pub.command()
+}
+
+pub(crate) fn subscribe_command() -> Command {
+    ClassicCommand::Sub.command()
+}
+
+pub(crate) fn conn(arguments: &[OsString]) -> ExitCode {
     run(ClassicCommand::Conn, arguments)
 }
 
-pub(crate) fn publish(arguments: &[String]) -> ExitCode {
+pub(crate) fn publish(arguments: &[OsString]) -> ExitCode {
     run(ClassicCommand::Pub, arguments)
 }
 
-pub(crate) fn subscribe(arguments: &[String]) -> ExitCode {
+pub(crate) fn subscribe(arguments: &[OsString]) -> ExitCode {
     run(ClassicCommand::Sub, arguments)
 }
 
@@ -60,29 +74,35 @@ impl ClassicCommand {
         }
     }
 
-    fn tables(self) -> Vec<&'static [FlagSpec]> {
-        match self {
-            ClassicCommand::Conn => vec![SHARED, OURS],
-            ClassicCommand::Pub => vec![PUB, SHARED, OURS],
-            ClassicCommand::Sub => vec![SUB, SHARED, OURS],
-        }
+    fn command(self) -> Command {
+        let (own, about): (&[FlagRow], _) = match self {
+            ClassicCommand::Conn => (&[], "Holds connections"),
+            ClassicCommand::Pub => (PUB, "Publishes"),
+            ClassicCommand::Sub => (SUB, "Subscribes"),
+        };
+        command_line::command(self.name(), about, own.iter().chain(SHARED).chain(OURS))
+    }
+
+    /// Parses the command's line. A URL alone is answered with the flag that takes it.
+    fn parse_line(self, arguments: &[OsString]) -> Result<ParsedFlags, Error> {
+        let parsed = command_line::parse(crate::PROGRAM, self.command(), arguments);
+        parsed.map(ParsedFlags::new).map_err(|error| match command_line::unknown_argument(&error) {
+            Some(word) if word.contains("://") => {
+                command_line::with_tip(error, &word, format!("write -h {word}"))
+            }
+            _ => error,
+        })
     }
 }
 
-fn run(kind: ClassicCommand, arguments: &[String]) -> ExitCode {
-    if arguments.iter().any(|argument| argument == "--help") {
-        let name = kind.name();
-        crate::print_line(format_args!(
-            "Usage: godwit-bench {name} [FLAGS]\n\n{}",
-            help(&kind.tables())
-        ));
-        return ExitCode::SUCCESS;
-    }
-    let order = parse_flags(&kind.tables(), arguments)
-        .and_then(|line| parse_options(kind, line).map_err(|why| vec![why]));
-    let ClassicOptions { plan, subject, ending, line } = match order {
+fn run(kind: ClassicCommand, arguments: &[OsString]) -> ExitCode {
+    let line = match kind.parse_line(arguments) {
+        Ok(line) => line,
+        Err(error) => return report_line_error(&error),
+    };
+    let ClassicOptions { plan, subject, ending, line } = match parse_options(kind, line) {
         Ok(order) => order,
-        Err(wrongs) => return crate::refuse_arguments(&wrongs),
+        Err(why) => return crate::refuse_arguments(&[why]),
     };
     let metrics = match line.text("--restapi").filter(|place| *place != "disabled") {
         Some(place) => MetricsServer::start(place).map(Some),
@@ -147,15 +167,6 @@ fn parse_options(kind: ClassicCommand, line: ParsedFlags) -> Result<ClassicOptio
 }
 
 fn build_plan(kind: ClassicCommand, line: &ParsedFlags) -> Result<LoadPlan, String> {
-    if let Some(word) = line.positional.first() {
-        let instead = match word.contains("://") {
-            true => format!("write -h {word}"),
-            false => {
-                format!("only flags are expected here, see `godwit-bench {} --help`", kind.name())
-            }
-        };
-        return Err(format!("{word}: {instead}"));
-    }
     check_refused(line)?;
     let interval_ms = line.milliseconds("--interval")?.unwrap_or(10.0);
     let per_s = match line.not_negative("--connrate")?.unwrap_or(0.0) {

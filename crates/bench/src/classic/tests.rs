@@ -4,8 +4,8 @@ use super::console::format_span;
 use super::*;
 
 fn plan_of(kind: ClassicCommand, text: &str) -> Result<LoadPlan, String> {
-    let arguments: Vec<String> = text.split_whitespace().map(str::to_string).collect();
-    let line = parse_flags(&kind.tables(), &arguments).map_err(|wrongs| wrongs.join("; "))?;
+    let arguments: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
+    let line = kind.parse_line(&arguments).map_err(|error| error.to_string())?;
     build_plan(kind, &line)
 }
 

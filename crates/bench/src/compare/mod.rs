@@ -4,22 +4,28 @@
 mod broker_process;
 mod comparison_plan;
 
-use crate::flags::{FlagSpec, help, parse_flags as read_flags};
+use crate::flags::{WORDS, parse_line};
 use crate::report::{self, TestSubject, number};
 use crate::scenario::ScenarioOverrides;
 use crate::test_session;
 use crate::watch::WatchTarget;
 use broker_process::{BrokerEntry, BrokerProcess};
+use command_line::{Command, FlagRow};
 use comparison_plan::{ComparisonPlan, ComparisonTask};
 use netem::ImpairedNetwork;
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::SeqCst;
 
+pub(crate) fn list_command() -> Command {
+    command_line::command("brokers", "Lists brokers ready to compare", [])
+}
+
 /// Lists the ready entries.
-pub(crate) fn list_brokers(arguments: &[String]) -> ExitCode {
-    if let Err(code) = crate::positional_args(arguments, 0, "brokers") {
+pub(crate) fn list_brokers(arguments: &[OsString]) -> ExitCode {
+    if let Err(code) = parse_line(list_command(), arguments) {
         return code;
     }
     for entry in comparison_plan::built_in_brokers() {
@@ -31,21 +37,19 @@ pub(crate) fn list_brokers(arguments: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-pub(crate) fn run(arguments: &[String]) -> ExitCode {
-    if arguments.iter().any(|argument| argument == "--help") {
-        crate::print_line(format_args!(
-            "Usage: godwit-bench compare FILE.toml [FLAGS]\n\n{}{EXAMPLE}",
-            help(&[FLAGS])
-        ));
-        return ExitCode::SUCCESS;
-    }
-    let line = match read_flags(&[FLAGS], arguments) {
+pub(crate) fn command() -> Command {
+    let file = command_line::word(WORDS, "FILE.toml", "the plan of the comparison");
+    command_line::command("compare", "Runs several brokers side by side", FLAGS)
+        .arg(file)
+        .after_help(EXAMPLE)
+}
+
+pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
+    let line = match parse_line(command(), arguments) {
         Ok(line) => line,
-        Err(wrongs) => return crate::refuse_arguments(&wrongs),
+        Err(code) => return code,
     };
-    let [file] = &line.positional[..] else {
-        return crate::refuse_arguments(&["usage: godwit-bench compare FILE.toml".into()]);
-    };
+    let file = &line.word();
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
     let comparison = match text.and_then(|text| comparison_plan::read(&text)) {
         Ok(comparison) => comparison,
@@ -468,21 +472,15 @@ const COLUMNS: &[ComparisonColumn] = &[
     },
 ];
 
-const FLAGS: &[FlagSpec] = &[
-    FlagSpec { names: &["--markdown"], value: "FILE", default: "", doc: "the table, also printed" },
-    FlagSpec { names: &["--json"], value: "FILE", default: "", doc: "every run's whole report" },
-    FlagSpec {
-        names: &["--html"],
-        value: "FILE",
-        default: "",
-        doc: "who won, as one page with charts",
-    },
+const FLAGS: &[FlagRow] = &[
+    FlagRow::new(&["--markdown"], &["FILE"], "the table, also printed"),
+    FlagRow::new(&["--json"], &["FILE"], "every run's whole report"),
+    FlagRow::new(&["--html"], &["FILE"], "who won, as one page with charts"),
 ];
 
 const FORMS: [&str; 3] = ["--markdown", "--json", "--html"];
 
-const EXAMPLE: &str = r#"
-A file:
+const EXAMPLE: &str = r#"A file:
   scenarios = ["fanout-5-1000-5-250k", "p2p-1k-1k-1k-1k"]
   rounds = 3
   scale = 0.1           # factor on clients

@@ -4,15 +4,17 @@
 use super::link::{AgentLink, LinkReceiver, LinkSide};
 use super::outcome_json;
 use crate::clock::RunClock;
-use crate::flags::{FlagSpec, help, parse_flags as read_flags};
+use crate::flags::parse_line;
 use crate::host;
 use crate::plan::{LoadPlan, PlanShare};
 use crate::scenario::{self, ScenarioOverrides};
 use crate::target;
 use crate::test_driver::{ProcessOutcome, run_phases};
 use crate::watch::{ProcessWatch, WatchTarget, listening_pid};
+use command_line::{Command, FlagRow};
 use serde_json::{Value, json};
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
@@ -21,18 +23,15 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-pub(crate) fn run(arguments: &[String]) -> ExitCode {
-    if arguments.iter().any(|argument| argument == "--help") {
-        crate::print_line(format_args!(
-            "Usage: godwit-bench agent [FLAGS]\n\n{}{}",
-            help(&[FLAGS]),
-            super::TOKEN_HELP
-        ));
-        return ExitCode::SUCCESS;
-    }
-    let line = match read_flags(&[FLAGS], arguments) {
+pub(crate) fn command() -> Command {
+    command_line::command("agent", "Sends load for a controller elsewhere", FLAGS)
+        .after_help(super::TOKEN_HELP)
+}
+
+pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
+    let line = match parse_line(command(), arguments) {
         Ok(line) => line,
-        Err(wrongs) => return crate::refuse_arguments(&wrongs),
+        Err(code) => return code,
     };
     let token = match super::token(line.text("--token-file")) {
         Ok(token) => token,
@@ -165,19 +164,10 @@ fn requested_plan(ask: &Value) -> Result<LoadPlan, String> {
 const GREETING: Duration = Duration::from_secs(10);
 const START_MAX: Duration = Duration::from_secs(600);
 
-const FLAGS: &[FlagSpec] = &[
-    FlagSpec {
-        names: &["--listen"],
-        value: "IP:PORT",
-        default: "127.0.0.1:7300",
-        doc: "where controllers reach it",
-    },
-    FlagSpec {
-        names: &["--token-file"],
-        value: "FILE",
-        default: "",
-        doc: "what controllers must know",
-    },
+const FLAGS: &[FlagRow] = &[
+    FlagRow::new(&["--listen"], &["IP:PORT"], "where controllers reach it")
+        .with_default("127.0.0.1:7300"),
+    FlagRow::new(&["--token-file"], &["FILE"], "what controllers must know"),
 ];
 
 #[cfg(test)]

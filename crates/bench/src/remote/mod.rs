@@ -5,7 +5,7 @@ mod agent;
 mod link;
 mod outcome_json;
 
-pub(crate) use agent::run as agent;
+pub(crate) use agent::{command as agent_command, run as agent};
 
 use crate::clock::RunClock;
 use crate::plan::{LoadPlan, PlanShare};
@@ -331,10 +331,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const SAMPLE: Duration = Duration::from_secs(1);
 const START_NS: u64 = 500_000_000;
 const ROUND_TRIP_MS_MAX: f64 = 2.0;
-const TOKEN_HELP: &str = "
+const TOKEN_HELP: &str = "\
 The token is read from the file or from GODWIT_BENCH_TOKEN; agents and controller share it.
-Run with `godwit-bench run SCENARIO --agents HOST:PORT,HOST:PORT --token-file FILE`.
-";
+Run with `godwit-bench run SCENARIO --agents HOST:PORT,HOST:PORT --token-file FILE`.";
 
 #[cfg(test)]
 mod tests {

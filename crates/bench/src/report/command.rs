@@ -1,34 +1,38 @@
 //! `report`: other forms of reports that were written as JSON before.
 
 use super::{csv, html, jtl, markdown};
-use crate::flags::{FlagSpec, ParsedFlags, help, parse_flags};
+use crate::flags::{ParsedFlags, WORDS, parse_line};
 use crate::test_session::write_text;
+use command_line::{Command, FlagRow};
 use serde_json::Value;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-pub(crate) fn run(arguments: &[String]) -> ExitCode {
-    if arguments.iter().any(|argument| argument == "--help") {
-        crate::print_line(format_args!(
-            "Usage: godwit-bench report FILE.json... [FLAGS]\n\n{}",
-            help(&[FLAGS])
-        ));
-        return ExitCode::SUCCESS;
-    }
-    match parse_flags(&[FLAGS], arguments)
-        .and_then(|line| write_forms(&line).map_err(|why| vec![why]))
-    {
+pub(crate) fn command() -> Command {
+    let files =
+        command_line::word(WORDS, "FILE.json", "what --json of another command has written");
+    command_line::command("report", "Writes other forms of JSON reports", FLAGS)
+        .arg(files.num_args(1..))
+}
+
+pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
+    let line = match parse_line(command(), arguments) {
+        Ok(line) => line,
+        Err(code) => return code,
+    };
+    match write_forms(&line) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(wrongs) => crate::refuse_arguments(&wrongs),
+        Err(why) => crate::refuse_arguments(&[why]),
     }
 }
 
 fn write_forms(line: &ParsedFlags) -> Result<(), String> {
     let mut reports: Vec<Value> = Vec::new();
-    for path in &line.positional {
+    for path in &line.words() {
         reports.extend(read_reports(path)?);
     }
-    let first = reports.first().ok_or("report needs at least one FILE.json")?;
+    let first = reports.first().ok_or("the reports are empty")?;
     let each = |form: fn(&Value) -> String| reports.iter().map(form).collect::<Vec<_>>().join("\n");
     let mut wrote = false;
     for flag in ["--html", "--markdown", "--csv", "--jtl"] {
@@ -101,14 +105,9 @@ fn is_report(value: &Value) -> bool {
 
 const BYTE_ORDER_MARK: char = '\u{FEFF}';
 
-const FLAGS: &[FlagSpec] = &[
-    FlagSpec {
-        names: &["--html"],
-        value: "FILE",
-        default: "",
-        doc: "one page, all reports overlaid",
-    },
-    FlagSpec { names: &["--markdown"], value: "FILE", default: "", doc: "one after the other" },
-    FlagSpec { names: &["--csv"], value: "FILE", default: "", doc: "the first one's seconds" },
-    FlagSpec { names: &["--jtl"], value: "FILE", default: "", doc: "the first one's, for JMeter" },
+const FLAGS: &[FlagRow] = &[
+    FlagRow::new(&["--html"], &["FILE"], "one page, all reports overlaid"),
+    FlagRow::new(&["--markdown"], &["FILE"], "one after the other"),
+    FlagRow::new(&["--csv"], &["FILE"], "the first one's seconds"),
+    FlagRow::new(&["--jtl"], &["FILE"], "the first one's, for JMeter"),
 ];

@@ -18,7 +18,7 @@ mod verdict;
 mod wording;
 
 pub(crate) use build::{TestSubject, build};
-pub(crate) use command::{file_kind, run};
+pub(crate) use command::{command, file_kind, run};
 pub(crate) use csv::csv;
 pub(crate) use host::host_lines;
 pub(crate) use jtl::jtl;

@@ -21,13 +21,16 @@ fn scenarios_are_listed_shown_and_can_be_copied() {
 #[test]
 fn what_is_wrong_is_said_before_anything_is_sent() {
     for (line, says) in [
-        (&["run"][..], "run needs one scenario"),
+        (&["run"][..], "Usage: godwit-bench run <SCENARIO|FILE.toml>"),
         (&["run", "no-such"], "no-such is not a scenario and not a file"),
         (&["run", "p2p-1k-1k-1k-1k", "--scale", "0"], "--scale 0: use a number above 0"),
         (&["run", "p2p-1k-1k-1k-1k", "--scale", "inf"], "--scale inf: use a number above 0"),
         (&["run", "p2p-1k-1k-1k-1k", "--rate", "1e12"], "1000000 are the most"),
         (&["pub", "-h", "127.0.0.1", "-t", "a", "-I", "-5"], "-5: use a number from 0 on"),
-        (&["pub", "-h", "127.0.0.1", "-t", "a", "-r=perhaps"], "-r=perhaps: use true or false"),
+        (
+            &["pub", "-h", "127.0.0.1", "-t", "a", "-r=perhaps"],
+            "'perhaps' for '--retain [<BOOL>]': use true or false",
+        ),
         (&["run", "emqx-bridge"], "needs 2 brokers"),
         (&["pub", "-h", "127.0.0.1"], "pub needs --topic"),
         (&["conn", "--quic", "o.eterm", "-h", "127.0.0.1"], "--quic o.eterm: use true or false"),
@@ -82,14 +85,15 @@ fn what_is_wrong_is_said_before_anything_is_sent() {
         (&["ramp", "p2p-1k-1k-1k-1k", "--container", "no-such"], "neither docker nor podman runs"),
         (&["ramp", "p2p-1k-1k-1k-1k", "--host-metrics", "127.0.0.1:1"], "agents want a token"),
         (&["ramp", "emqx-bridge"], "needs 2 brokers"),
-        (&["scenarios", "fanout"], "usage: godwit-bench scenarios"),
-        (&["brokers", "all"], "usage: godwit-bench brokers"),
-        (&["show"], "usage: godwit-bench show NAME"),
-        (&["compare"], "usage: godwit-bench compare FILE.toml"),
-        (&["compare", "x.toml", "--html"], "--html needs FILE"),
+        (&["scenarios", "fanout"], "Usage: godwit-bench scenarios"),
+        (&["brokers", "all"], "Usage: godwit-bench brokers"),
+        (&["show"], "Usage: godwit-bench show <NAME>"),
+        (&["compare"], "Usage: godwit-bench compare <FILE.toml>"),
+        (&["compare", "x.toml", "--html"], "a value is required for '--html <FILE>'"),
         (&["report", "no-such.json"], "no-such.json: No such file"),
-        (&["fly"], "fly is not a subcommand"),
-        (&["conn", "--nonsense"], "--nonsense is not a flag"),
+        (&["fly"], "unrecognized subcommand 'fly'"),
+        (&["conn", "--nonsense"], "unexpected argument '--nonsense' found"),
+        (&["conn", "--intervall", "1"], "a similar argument exists: '--interval'"),
     ] {
         let run = bench(line);
         assert_eq!(run.code, Some(2), "{line:?}: {}", run.stderr);
@@ -269,9 +273,36 @@ fn help_is_an_answer_and_no_mistake() {
         let run = bench(&[subcommand, "--help"]);
         assert_eq!(run.code, Some(0), "{subcommand}");
         let usage = format!("Usage: godwit-bench {subcommand}");
-        assert!(run.stdout.starts_with(&usage), "{subcommand}: {}", run.stdout);
+        assert!(run.stdout.contains(&usage), "{subcommand}: {}", run.stdout);
     }
-    assert!(bench(&["-h"]).stdout.contains("Usage: godwit-bench SUBCOMMAND"));
+    for arguments in [&["-h"][..], &["help"], &[]] {
+        let run = bench(arguments);
+        assert_eq!(run.code, Some(0), "{arguments:?}");
+        assert!(run.stdout.contains("Usage: godwit-bench <COMMAND>"), "{}", run.stdout);
+    }
+}
+
+#[test]
+fn completions_and_man_pages_have_the_flags() {
+    for shell in ["bash", "fish", "zsh"] {
+        let run = bench(&["completions", shell]);
+        assert_eq!(run.code, Some(0), "{shell}: {}", run.stderr);
+        assert!(run.stdout.contains("interval_of_msg"), "{shell}: {}", run.stdout);
+        let file = scratch().join(shell);
+        std::fs::write(&file, run.stdout).expect("the scratch folder is ours");
+        // Where the host has the shell.
+        if let Ok(read) = Command::new(shell).arg("-n").arg(&file).output() {
+            let why = String::from_utf8_lossy(&read.stderr);
+            assert!(read.status.success() && why.is_empty(), "{shell}: {why}");
+        }
+    }
+    let folder = scratch().join("man");
+    let written = bench(&["man", "--out", folder.to_str().expect("text")]);
+    assert_eq!((written.code, written.stdout.as_str()), (Some(0), ""), "{}", written.stderr);
+    let page = std::fs::read_to_string(folder.join("godwit-bench-pub.1")).expect("it is written");
+    assert!(page.contains("\\-\\-interval_of_msg"), "{page}");
+    assert_eq!(page, bench(&["man", "pub"]).stdout);
+    assert_eq!(bench(&["man", "--out", "/dev/null/man"]).code, Some(3));
 }
 
 #[test]
@@ -279,9 +310,9 @@ fn help_names_every_flag_with_its_default() {
     for subcommand in ["conn", "pub", "sub", "run"] {
         let help = bench(&[subcommand, "--help"]);
         assert_eq!(help.code, Some(0));
-        assert!(help.stdout.contains("--ifaddr IPS"), "{}", help.stdout);
+        assert!(help.stdout.contains("--ifaddr <IPS>"), "{}", help.stdout);
     }
-    assert!(bench(&["pub", "--help"]).stdout.contains("-F, --inflight N"));
+    assert!(bench(&["pub", "--help"]).stdout.contains("-F, --inflight <N>"));
 }
 
 /// What the flags of emqtt_bench's users say about a client stands in its CONNECT.
