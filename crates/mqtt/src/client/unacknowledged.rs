@@ -95,15 +95,33 @@ impl<T> UnacknowledgedPackets<T> {
     /// not belong to the state of its packet changes nothing.
     #[inline]
     pub fn acknowledge(&mut self, kind: PacketType, ack: &PublishAck<'_>) -> AckOutcome<T> {
-        let Some(at) = self.position(ack.packet_id) else { return AckOutcome::Unexpected };
-        let is_accepted = !ack.reason.is_error();
-        match (self.packets[at].awaits, kind) {
+        // In the order of the messages, as nearly all come. [MQTT-4.3.2-3] [MQTT-4.4.0-2]
+        if matches!(kind, PacketType::PubAck | PacketType::PubComp)
+            && self.resends.is_empty()
+            && let Some(front) = self.packets.front()
+            && (front.packet_id, front.awaits) == (ack.packet_id, kind)
+            && let Some(packet) = self.packets.pop_front()
+        {
+            return AckOutcome::Complete(packet.value);
+        }
+        self.acknowledge_in_any_order(kind, ack.packet_id, !ack.reason.is_error())
+    }
+
+    fn acknowledge_in_any_order(
+        &mut self,
+        kind: PacketType,
+        packet_id: PacketId,
+        is_accepted: bool,
+    ) -> AckOutcome<T> {
+        let Some(at) = self.position(packet_id) else { return AckOutcome::Unexpected };
+        let Some(packet) = self.packets.get_mut(at) else { return AckOutcome::Unexpected };
+        match (packet.awaits, kind) {
             // [MQTT-4.3.3-4] [MQTT-4.3.3-5] [MQTT-4.3.3-6]
             (PacketType::PubRec | PacketType::PubComp, PacketType::PubRec) if is_accepted => {
-                self.packets[at].awaits = PacketType::PubComp;
+                packet.awaits = PacketType::PubComp;
                 AckOutcome::Release
             }
-            // [MQTT-4.3.2-3] [MQTT-4.3.3-3] [MQTT-4.4.0-2]
+            // [MQTT-4.3.3-3] [MQTT-4.4.0-2]
             (PacketType::PubAck, PacketType::PubAck)
             | (PacketType::PubRec, PacketType::PubRec)
             | (PacketType::PubComp, PacketType::PubComp) => {
@@ -190,16 +208,12 @@ impl<T> UnacknowledgedPackets<T> {
         self.next_id = self.next_id.checked_add(1).unwrap_or(PacketId::MIN);
     }
 
-    #[inline]
     fn position(&self, packet_id: PacketId) -> Option<usize> {
         let front = self.packets.front()?;
-        if front.packet_id == packet_id {
-            return Some(0);
-        }
-        let id_distance = u64::from(self.next_id.get()) + IDS - u64::from(packet_id.get());
-        let number = self.next - ((id_distance - 1) % IDS + 1);
+        let (next, id) = (u64::from(self.next_id.get()), u64::from(packet_id.get()));
+        let number = self.next - if next > id { next - id } else { next + IDS - id };
         // Where none between has gone, numbers are places.
-        let place = number.checked_sub(front.number)? as usize;
+        let place = number.saturating_sub(front.number) as usize;
         if self.packets.get(place).is_some_and(|packet| packet.number == number) {
             return Some(place);
         }
@@ -210,7 +224,6 @@ impl<T> UnacknowledgedPackets<T> {
         })
     }
 
-    #[inline]
     fn remove(&mut self, at: usize) -> Option<T> {
         let packet = match at {
             0 => self.packets.pop_front(),
