@@ -107,6 +107,8 @@ impl<T> UnacknowledgedPackets<T> {
         self.acknowledge_in_any_order(kind, ack.packet_id, !ack.reason.is_error())
     }
 
+    /// Out of line, so that the short way above stays short.
+    #[inline(never)]
     fn acknowledge_in_any_order(
         &mut self,
         kind: PacketType,
