@@ -8,7 +8,7 @@ use super::{Authenticator, has_no_credentials};
 use broker::connection::authentication::{AuthDecision, Principal, SecretBytes};
 use broker::{AuthRequest, ListenerId, Refusal};
 use engine::ConnectionLiveness;
-use engine::log_rate_limiter::nonzero;
+use engine::limited_log::nonzero;
 use std::sync::Arc;
 use std::time::Instant;
 use tracing::{debug, info, warn};

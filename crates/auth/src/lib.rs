@@ -55,7 +55,7 @@ use backend::{AuthAttempt, ListenerChains};
 use broker::connection::authentication::AuthDecision;
 use broker::{AuthRequest, PeerSource, Refusal};
 use engine::ConnectionLiveness;
-use engine::log_rate_limiter::{LogRateLimiter, nonzero};
+use engine::limited_log::{LimitedLog, nonzero};
 use queue::AuthQueue;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -77,9 +77,9 @@ struct AuthenticatorState {
     queue: AuthQueue,
     limits: AuthenticatorLimits,
     /// Notes of whom we did not let in.
-    refusals: LogRateLimiter,
+    refusals: LimitedLog,
     /// Limits log lines about addresses with too many failures.
-    barred_sources: LogRateLimiter,
+    barred_sources: LimitedLog,
     /// Threads of each class, and those of them that wait at their bell.
     threads: [usize; 2],
     idle: [usize; 2],
@@ -131,8 +131,8 @@ impl Authenticator {
             throttle: AuthThrottle::new(limits.failures_max),
             queue: AuthQueue::default(),
             limits,
-            refusals: LogRateLimiter::new(REFUSALS_PER_S),
-            barred_sources: LogRateLimiter::new(REFUSALS_PER_S),
+            refusals: LimitedLog::new(REFUSALS_PER_S),
+            barred_sources: LimitedLog::new(REFUSALS_PER_S),
             threads: [0; 2],
             idle: [0; 2],
         };
@@ -298,7 +298,7 @@ impl Authenticator {
 }
 
 /// Lines about clients that were not let in.
-const REFUSALS_PER_S: u32 = 20;
+const REFUSALS_PER_S: u16 = 20;
 
 /// Brings no proof of its own.
 fn has_no_credentials(request: &AuthRequest) -> bool {

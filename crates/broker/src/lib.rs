@@ -48,4 +48,5 @@ pub use routing::bridge_path::{BRIDGE_PATH, hop_name};
 pub use routing::interest::Interest;
 pub use routing::message::Message;
 pub use shard::Shard;
-pub use statistics::broker_event::{BrokerEvent, LogBurstLimiter, WithheldKind};
+pub use statistics::broker_event::{BrokerEvent, WithheldKind};
+pub use statistics::log_rate_limiter::LogRateLimiter;

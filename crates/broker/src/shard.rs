@@ -37,7 +37,8 @@ use crate::rules::windows::RuleWindows;
 use crate::rules::{EventCollector, RuleIndex};
 use crate::session::delivery::Delivery;
 use crate::session::session_table::SessionTable;
-use crate::statistics::broker_event::{LogBurstLimiter, PeerLog};
+use crate::statistics::broker_event::{BURST_LINES_PER_S, PeerLog};
+use crate::statistics::log_rate_limiter::LogRateLimiter;
 use crate::statistics::sys::SysTree;
 use crate::statistics::trace::PacketTracer;
 use crate::timer::{ShardTimer, TimerWheel};
@@ -75,9 +76,9 @@ pub struct Shard {
     pub(crate) rights_generation: u32,
     pub(crate) ban_watch: BanWatch,
     /// Limits log events of connections which the broker closed.
-    pub(crate) end_log_limiter: LogBurstLimiter,
+    pub(crate) end_log_limiter: LogRateLimiter,
     /// Limits log events of rules.
-    pub(crate) rule_log_limiter: LogBurstLimiter,
+    pub(crate) rule_log_limiter: LogRateLimiter,
     pub(crate) flapping: FlappingDetector,
     /// Hasher of client ids, for uses where a collision is harmless.
     clients: FixedState,
@@ -113,7 +114,7 @@ pub struct Shard {
     pub(crate) not_opened: PeerLog,
     pub(crate) stalls: StallSearch,
     /// Limits log events of clients whose windows are stalled.
-    pub(crate) stall_log_limiter: LogBurstLimiter,
+    pub(crate) stall_log_limiter: LogRateLimiter,
     /// When withheld log events are reported next.
     pub(crate) event_flush_at: Option<MonotonicMs>,
     /// Details of the violation that ends a connection next.
@@ -179,8 +180,8 @@ impl Shard {
             exclusives: ExclusiveFilters::default(),
             rights_generation: 0,
             ban_watch: BanWatch::starting_at(now),
-            end_log_limiter: LogBurstLimiter::default(),
-            rule_log_limiter: LogBurstLimiter::default(),
+            end_log_limiter: LogRateLimiter::new(BURST_LINES_PER_S),
+            rule_log_limiter: LogRateLimiter::new(BURST_LINES_PER_S),
             flapping: FlappingDetector::default(),
             clients: FixedState::with_seed(seed.rotate_left(17)),
             random: chance | 1,
@@ -202,7 +203,7 @@ impl Shard {
             sys_at: now,
             not_opened: PeerLog::default(),
             stalls: StallSearch::default(),
-            stall_log_limiter: LogBurstLimiter::default(),
+            stall_log_limiter: LogRateLimiter::new(BURST_LINES_PER_S),
             event_flush_at: None,
             violation_detail: Box::default(),
             scratch: ScratchBuffers::default(),

@@ -1,7 +1,7 @@
 //! What a link did, and how it is: numbers that its task counts and anybody may read.
 
 use super::{LinkKind, lock};
-use engine::log_rate_limiter::LogRateLimiter;
+use engine::limited_log::LimitedLog;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -107,7 +107,7 @@ pub struct LinkMetrics {
     pub peers: AtomicU64,
     losses: [AtomicU64; LOSSES.len()],
     last_error: Mutex<String>,
-    noted: [LogRateLimiter; LOSSES.len()],
+    noted: [LimitedLog; LOSSES.len()],
     pace: Mutex<MessageRates>,
 }
 
@@ -124,12 +124,12 @@ const PACED_OVER: Duration = Duration::from_millis(500);
 
 /// Lines about the losses of one reason: enough to name a handful of topics at which something is
 /// wrong.
-const LINES_PER_SECOND: u32 = 5;
+const LINES_PER_SECOND: u16 = 5;
 
 impl LinkMetrics {
     pub fn for_kind(kind: LinkKind) -> LinkMetrics {
         let pace = MessageRates { at: Some(Instant::now()), ..MessageRates::default() };
-        let noted = std::array::from_fn(|_| LogRateLimiter::new(LINES_PER_SECOND));
+        let noted = std::array::from_fn(|_| LimitedLog::new(LINES_PER_SECOND));
         LinkMetrics { kind, pace: Mutex::new(pace), noted, ..LinkMetrics::default() }
     }
 

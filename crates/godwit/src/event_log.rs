@@ -2,7 +2,7 @@
 
 use broker::routing::namespace::split_client_id;
 use broker::{BrokerEvent, WithheldKind};
-use engine::log_rate_limiter::nonzero;
+use engine::limited_log::nonzero;
 use tracing::{debug, error, info, warn};
 
 pub(crate) fn log_event(event: &BrokerEvent) {

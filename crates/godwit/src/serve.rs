@@ -20,7 +20,7 @@ use config::source::absolute_path;
 use connectors::gateway;
 #[cfg(feature = "bridge")]
 use connectors::{LinkDefinition, LinkSettings, LinkSupervisor, bridge::remote_session};
-use engine::log_rate_limiter;
+use engine::limited_log;
 use engine::quic::QuicConfig;
 use engine::websocket::{AllowedOrigins, WebSocketSite};
 use engine::{Listener, ListenerTransport};
@@ -223,7 +223,7 @@ impl RunningBroker {
         }
         let stopped = self.server.stop();
         drop(self.files);
-        log_rate_limiter::flush();
+        limited_log::flush();
         match stopped {
             Ok(()) => {
                 info!(target: "godwit::serve", "stopped");

@@ -10,7 +10,7 @@ use crate::remote::template::{AuthVariable, AuthVariableSource};
 use broker::authorization::authz::{AuthzDecision, AuthzRequest};
 use broker::options::AuthzOptions;
 use engine::ConnectionLiveness;
-use engine::log_rate_limiter::LogRateLimiter;
+use engine::limited_log::LimitedLog;
 use net::control_runtime::ControlRuntime;
 use net::http_client::HttpConnection;
 use net::http_client::HttpResponse as Said;
@@ -59,7 +59,7 @@ impl From<Option<Arc<ConnectionPool<HttpAuthzServer>>>> for ListenerAuthzPools {
 #[derive(Default)]
 pub struct Authorizer {
     servers: Mutex<ListenerAuthzPools>,
-    failure_log: LogRateLimiter,
+    failure_log: LimitedLog,
 }
 
 impl Authorizer {
@@ -102,7 +102,7 @@ impl Authorizer {
     }
 }
 
-fn log_authz_failure(trouble: &LogRateLimiter, why: &str) {
+fn log_authz_failure(trouble: &LimitedLog, why: &str) {
     let why = why.to_string();
     trouble.log(1, move |count| {
         warn!(target: "godwit::permission", %why, count, "nobody can say what a client may do");

@@ -16,6 +16,7 @@ use crate::session::session_table::Session;
 use crate::session::subscribe::is_own_link_topic;
 use crate::shard::Shard;
 use crate::statistics::broker_event::BrokerEvent;
+use crate::statistics::log_rate_limiter::LogRateLimiter;
 use std::borrow::Cow;
 
 /// Identity of a session's client, and recent decisions. Absent if every client may do everything.
@@ -37,19 +38,17 @@ pub(crate) struct ClientPermissions {
     pub(crate) will_is_allowed: bool,
     /// Whether the connection receives no messages: see `Principal::is_quiet`.
     pub(crate) is_quiet: bool,
-    denials: u32,
+    denial_limiter: LogRateLimiter,
     /// The first withheld denial since the last report.
     withheld_denial: Option<(&'static str, Box<str>, DenialCause)>,
-    /// Time from which a denial may be reported again.
-    denial_noted: MonotonicMs,
     /// Decisions of the authorization server, if present.
     pub(crate) authz_cache: Option<Box<AuthzCache>>,
 }
 
 /// Longest topic whose decision is cached, in bytes.
 pub(crate) const TOPIC_BYTES_MAX: usize = 256;
-/// Interval in milliseconds between two reports of denials of one client.
-const NOTED_EVERY_MS: u64 = 1_000;
+/// Reports of denials of one client, a second.
+const DENIALS_PER_S: u16 = 1;
 
 impl ClientPermissions {
     /// Returns the event that reports the withheld denials with their number, if there are any.
@@ -59,8 +58,7 @@ impl ClientPermissions {
         now: MonotonicMs,
     ) -> Option<BrokerEvent> {
         let (deed, topic, cause) = self.withheld_denial.take()?;
-        self.denial_noted = MonotonicMs(now.0 + NOTED_EVERY_MS);
-        let count = std::mem::take(&mut self.denials);
+        let count = self.denial_limiter.flush(now)?;
         let (client_id, user) = (client_id.into(), self.subject.user.clone());
         Some(BrokerEvent::Denied { client_id, user, deed, topic, cause, count })
     }
@@ -114,9 +112,8 @@ impl ClientPermissions {
             acl_cache: None,
             will_is_allowed: false,
             is_quiet: false,
-            denials: 0,
+            denial_limiter: LogRateLimiter::new(DENIALS_PER_S),
             withheld_denial: None,
-            denial_noted: MonotonicMs(0),
             authz_cache: None,
         }
     }
@@ -131,9 +128,8 @@ impl ClientPermissions {
             acl_cache: None,
             will_is_allowed: false,
             is_quiet: false,
-            denials: 0,
+            denial_limiter: LogRateLimiter::new(DENIALS_PER_S),
             withheld_denial: None,
-            denial_noted: MonotonicMs(0),
             authz_cache: None,
             client_group: self.client_group,
             // The control stream's guard counts the client.
@@ -416,9 +412,8 @@ impl Shard {
         let said_id = &session.client_id[usize::from(session.prefix_len)..];
         let all = self.options.permissions_at(session.listener);
         let Some(rights) = &mut session.permissions else { return };
-        rights.denials += 1;
-        let is_withheld = now < rights.denial_noted;
-        if is_withheld && rights.withheld_denial.is_some() {
+        let count = rights.denial_limiter.count(1, now);
+        if count.is_none() && rights.withheld_denial.is_some() {
             return;
         }
         let AccessCheck { topic, qos, retain, .. } = wish;
@@ -427,13 +422,11 @@ impl Shard {
             AclAction::Subscribe => AclQuery::Subscribe { filter: topic, qos },
         };
         let cause = all.map_or(DenialCause::NoRule, |all| rights.denial_cause(all, said_id, asked));
-        if is_withheld {
+        let Some(count) = count else {
             rights.withheld_denial = Some((deed, topic.into(), cause));
             return;
-        }
-        rights.denial_noted = MonotonicMs(now.0 + NOTED_EVERY_MS);
+        };
         rights.withheld_denial = None;
-        let count = std::mem::take(&mut rights.denials);
         let (client_id, user) = (session.client_id.clone(), rights.subject.user.clone());
         let topic = topic.into();
         out.events.push(BrokerEvent::Denied { client_id, user, deed, topic, cause, count });

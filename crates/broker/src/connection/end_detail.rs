@@ -214,11 +214,11 @@ impl Shard {
     /// Counts the end of a connection. Returns the number of withheld reports if this end may be
     /// reported, and `None` if `LogBurstLimiter` withholds the report.
     pub(crate) fn count_end_event(&mut self) -> Option<u64> {
-        let told = self.end_log_limiter.count(self.now);
-        if told.is_none() {
+        let count = self.end_log_limiter.count(1, self.now);
+        if count.is_none() {
             self.plan_event_flush();
         }
-        told
+        count.map(|count| count - 1)
     }
 
     /// Stores the error in a packet's fixed header in `violation_detail`.

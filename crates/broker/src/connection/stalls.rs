@@ -97,14 +97,14 @@ impl Shard {
         if !tells {
             return;
         }
-        match self.stall_log_limiter.count(now) {
-            Some(withheld) => out.events.push(BrokerEvent::WindowStalled {
+        match self.stall_log_limiter.count(1, now) {
+            Some(count) => out.events.push(BrokerEvent::WindowStalled {
                 client_id,
                 packet_id: packet_id.get(),
                 age_s,
                 unacknowledged,
                 is_full,
-                withheld,
+                withheld: count - 1,
             }),
             None => self.plan_event_flush(),
         }

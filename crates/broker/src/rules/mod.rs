@@ -544,11 +544,11 @@ impl Shard {
     /// Counts a log event of rules. If the event may be reported, returns the number of events
     /// withheld since the last report.
     fn count_rule_event(&mut self) -> Option<u64> {
-        let told = self.rule_log_limiter.count(self.now);
-        if told.is_none() {
+        let count = self.rule_log_limiter.count(1, self.now);
+        if count.is_none() {
             self.plan_event_flush();
         }
-        told
+        count.map(|count| count - 1)
     }
 
     fn note_rule_failure(&mut self, rule: &Rule, failed: &RunError, out: &mut Outbox) {

@@ -9,6 +9,7 @@ use crate::outbox::Outbox;
 use crate::routing::message::Message;
 use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
+use crate::statistics::log_rate_limiter::{LOG_PERIOD_MS, LogRateLimiter};
 use crate::statistics::sys::DropReason;
 use crate::timer::ShardTimer;
 use mqtt::{QoS, ReasonCode, Violation};
@@ -178,7 +179,7 @@ pub enum BrokerEvent {
         deed: &'static str,
         topic: Box<str>,
         cause: DenialCause,
-        count: u32,
+        count: u64,
     },
     /// Messages for a client were dropped. At most one event per second and client, with the
     /// `count` since the last event.
@@ -266,7 +267,7 @@ impl BrokerEvent {
                 ("username", user.as_ref().map_or(Value::Null, |user| text(user))),
                 ("action", Value::text(deed)),
                 ("topic", text(topic)),
-                ("count", Value::Int((*count).into())),
+                ("count", number(*count)),
             ],
             BrokerEvent::Dropped { drop, count, .. } => {
                 vec![("reason", Value::text(drop.name())), ("count", number(*count))]
@@ -294,46 +295,22 @@ pub enum WithheldKind {
     Stalls,
 }
 
-/// Limits a frequent event to one log line a second, which is enough to notice a flood.
-#[derive(Debug, Default)]
-pub(crate) struct LogIntervalLimiter {
-    /// Number of events since the last report.
-    withheld: u64,
-    /// Time of the next allowed report.
-    at: MonotonicMs,
-}
-
-const LOG_INTERVAL_MS: u64 = 1000;
-
-impl LogIntervalLimiter {
-    /// Counts an event. Returns the number of events since the last report if a report is due.
-    pub(crate) fn count(&mut self, now: MonotonicMs) -> Option<u64> {
-        self.withheld += 1;
-        if now < self.at {
-            return None;
-        }
-        self.at = MonotonicMs(now.0 + LOG_INTERVAL_MS);
-        Some(std::mem::take(&mut self.withheld))
-    }
-
-    /// Returns the number of unreported events since the last report, if there are any, and starts
-    /// a new interval.
-    pub(crate) fn flush(&mut self, now: MonotonicMs) -> Option<u64> {
-        if self.withheld == 0 {
-            return None;
-        }
-        self.at = MonotonicMs(now.0 + LOG_INTERVAL_MS);
-        Some(std::mem::take(&mut self.withheld))
-    }
-}
-
 /// Limits reports of peers refused before CONNECT to one per second. A report of withheld peers
 /// names the first of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PeerLog {
-    seldom: LogIntervalLimiter,
+    limiter: LogRateLimiter,
     withheld: Option<(PeerAddress, Box<str>)>,
 }
+
+impl Default for PeerLog {
+    fn default() -> PeerLog {
+        PeerLog { limiter: LogRateLimiter::new(1), withheld: None }
+    }
+}
+
+/// Lines of one kind that strangers can cause, a second.
+pub(crate) const BURST_LINES_PER_S: u16 = 20;
 
 impl PeerLog {
     /// Counts a peer. Returns the peer to report, and the number of peers, if a report is due.
@@ -343,7 +320,7 @@ impl PeerLog {
         peer: PeerAddress,
         why: &str,
     ) -> Option<(PeerAddress, Box<str>, u64)> {
-        let Some(count) = self.seldom.count(now) else {
+        let Some(count) = self.limiter.count(1, now) else {
             self.withheld.get_or_insert_with(|| (peer, why.into()));
             return None;
         };
@@ -353,7 +330,7 @@ impl PeerLog {
 
     pub(crate) fn flush(&mut self, now: MonotonicMs) -> Option<(PeerAddress, Box<str>, u64)> {
         let (peer, why) = self.withheld.take()?;
-        Some((peer, why, self.seldom.flush(now)?))
+        Some((peer, why, self.limiter.flush(now)?))
     }
 }
 
@@ -361,44 +338,12 @@ impl PeerLog {
 #[derive(Debug, Default)]
 pub(crate) struct WithheldDrops(pub(crate) [u64; crate::statistics::sys::DROPS]);
 
-/// Limits events that unauthenticated peers can cause to `LOG_BURST_PER_S` reports a second. The
-/// next report contains the number of withheld events.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LogBurstLimiter {
-    until: MonotonicMs,
-    told: u32,
-    withheld: u64,
-}
-
-const LOG_BURST_PER_S: u32 = 20;
-
-impl LogBurstLimiter {
-    /// Counts an event. Returns the number of withheld events before it if this one may be
-    /// reported.
-    pub fn count(&mut self, now: MonotonicMs) -> Option<u64> {
-        if now >= self.until {
-            (self.until, self.told) = (MonotonicMs(now.0 + 1000), 0);
-        }
-        if self.told == LOG_BURST_PER_S {
-            self.withheld += 1;
-            return None;
-        }
-        self.told += 1;
-        Some(std::mem::take(&mut self.withheld))
-    }
-
-    /// Returns and resets the number of withheld events that are not reported yet.
-    pub fn flush(&mut self) -> Option<u64> {
-        Some(std::mem::take(&mut self.withheld)).filter(|withheld| *withheld > 0)
-    }
-}
-
 impl Shard {
     /// Schedules `flush_withheld_events` in a second, for the case that no further event is
     /// reported.
     pub(crate) fn plan_event_flush(&mut self) {
         if self.event_flush_at.is_none() {
-            let at = MonotonicMs(self.now.0 + LOG_INTERVAL_MS);
+            let at = MonotonicMs(self.now.0 + LOG_PERIOD_MS);
             self.event_flush_at = Some(at);
             self.timers.set(at, ShardTimer::EventFlush);
         }
@@ -413,7 +358,7 @@ impl Shard {
             (&mut self.rule_log_limiter, WithheldKind::Rules),
             (&mut self.stall_log_limiter, WithheldKind::Stalls),
         ] {
-            out.events.extend(few.flush().map(|count| BrokerEvent::Withheld { what, count }));
+            out.events.extend(few.flush(now).map(|count| BrokerEvent::Withheld { what, count }));
         }
         let not_opened = self.not_opened.flush(now);
         out.events.extend(not_opened.map(|(peer, why, count)| BrokerEvent::NotOpened {
@@ -471,19 +416,5 @@ impl WithheldDrops {
             drop,
             count,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_is_told_of_a_few_times_a_second_and_counted() {
-        let mut few = LogBurstLimiter::default();
-        let told: Vec<_> = (0..100).filter_map(|at| few.count(MonotonicMs(at))).collect();
-        assert_eq!(told, [0; LOG_BURST_PER_S as usize]);
-        assert_eq!(few.count(MonotonicMs(1_000)), Some(80));
-        assert_eq!(few.count(MonotonicMs(1_001)), Some(0));
     }
 }

@@ -12,6 +12,7 @@ use crate::outbox::{Effect, Outbox};
 use crate::routing::message::Message;
 use crate::shard::Shard;
 use crate::statistics::broker_event::BrokerEvent;
+use crate::statistics::log_rate_limiter::LogRateLimiter;
 use crate::statistics::sys::{DROPS, DropReason};
 
 /// State of the stored part of a queue. `stored_from` is `None` while there is no such part.
@@ -30,13 +31,17 @@ pub(super) struct StoredTail {
 }
 
 /// Dropped messages of a group that are not reported yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct GroupDrops {
     counts: [u64; DROPS],
-    logged_at: Option<MonotonicMs>,
+    limiter: LogRateLimiter,
 }
 
-const LOG_INTERVAL_MS: u64 = 1_000;
+impl Default for GroupDrops {
+    fn default() -> GroupDrops {
+        GroupDrops { counts: [0; DROPS], limiter: LogRateLimiter::new(1) }
+    }
+}
 
 impl GroupDrops {
     pub(super) fn count(&mut self, drop: DropReason) {
@@ -46,11 +51,9 @@ impl GroupDrops {
     /// Reports the drops at most once per `LOG_INTERVAL_MS`, with the group's filter as the client
     /// id.
     pub(super) fn log_if_due(&mut self, name: &str, now: MonotonicMs, out: &mut Outbox) {
-        let is_due = self.logged_at.is_none_or(|at| now.0 >= at.0 + LOG_INTERVAL_MS);
-        if !is_due || self.counts == [0; DROPS] {
+        if self.counts == [0; DROPS] || self.limiter.count(0, now).is_none() {
             return;
         }
-        self.logged_at = Some(now);
         let counts = std::mem::take(&mut self.counts);
         let told = DropReason::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0);
         out.events.extend(told.map(|(drop, count)| BrokerEvent::Dropped {

@@ -1,0 +1,89 @@
+//! Limit of how many log lines of one kind are written in a second. The events between are counted,
+//! and the next line has their number.
+
+use crate::input::MonotonicMs;
+
+/// Period for which a limit counts, in milliseconds.
+pub(crate) const LOG_PERIOD_MS: u64 = 1_000;
+
+/// Limits one kind of log line. Small, since every session with permissions has one.
+#[derive(Clone, Copy, Debug)]
+pub struct LogRateLimiter {
+    /// End of the second in which `written` lines were written.
+    until: MonotonicMs,
+    /// Events since the last line.
+    withheld: u32,
+    written: u16,
+    per_s: u16,
+}
+
+impl LogRateLimiter {
+    pub const fn new(per_s: u16) -> LogRateLimiter {
+        LogRateLimiter { until: MonotonicMs(0), withheld: 0, written: 0, per_s }
+    }
+
+    /// Counts events. Returns the number of events since the last line, these included, if a line
+    /// may be written now.
+    pub fn count(&mut self, events: u64, now: MonotonicMs) -> Option<u64> {
+        let events = u64::from(self.withheld).saturating_add(events);
+        if now >= self.until {
+            (self.until, self.written) = (MonotonicMs(now.0 + LOG_PERIOD_MS), 0);
+        }
+        if self.written >= self.per_s {
+            self.withheld = u32::try_from(events).unwrap_or(u32::MAX);
+            return None;
+        }
+        self.written += 1;
+        self.withheld = 0;
+        Some(events)
+    }
+
+    /// Returns the number of events since the last line, if there are any. Their line is the first
+    /// of a new second.
+    pub fn flush(&mut self, now: MonotonicMs) -> Option<u64> {
+        if self.withheld == 0 {
+            return None;
+        }
+        (self.until, self.written) = (MonotonicMs(now.0 + LOG_PERIOD_MS), 1);
+        Some(std::mem::take(&mut self.withheld).into())
+    }
+
+    /// When the next line may be written, at the latest.
+    pub fn next_line_at(&self) -> MonotonicMs {
+        self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_reported_a_few_times_a_second_and_counted() {
+        let mut few = LogRateLimiter::new(20);
+        let counts: Vec<_> = (0..100).filter_map(|at| few.count(1, MonotonicMs(at))).collect();
+        assert_eq!(counts, [1; 20]);
+        assert_eq!(few.count(1, MonotonicMs(1_000)), Some(81));
+        assert_eq!(few.count(3, MonotonicMs(1_001)), Some(3));
+        assert_eq!(few.flush(MonotonicMs(1_002)), None, "nothing is withheld");
+    }
+
+    #[test]
+    fn a_flush_begins_a_new_second() {
+        let mut seldom = LogRateLimiter::new(1);
+        assert_eq!(seldom.count(2, MonotonicMs(500)), Some(2));
+        assert_eq!(seldom.count(2, MonotonicMs(600)), None);
+        assert_eq!(seldom.next_line_at(), MonotonicMs(1_500));
+        assert_eq!(seldom.flush(MonotonicMs(1_400)), Some(2));
+        assert_eq!(seldom.count(1, MonotonicMs(2_399)), None);
+        assert_eq!(seldom.count(1, MonotonicMs(2_400)), Some(2));
+    }
+
+    #[test]
+    fn a_number_of_events_above_32_bits_saturates() {
+        let mut seldom = LogRateLimiter::new(1);
+        assert_eq!(seldom.count(u64::MAX, MonotonicMs(0)), Some(u64::MAX));
+        assert_eq!(seldom.count(u64::MAX, MonotonicMs(1)), None);
+        assert_eq!(seldom.flush(MonotonicMs(2)), Some(u32::MAX.into()));
+    }
+}
