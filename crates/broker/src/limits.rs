@@ -85,7 +85,7 @@ pub const WEB_HEAD_BYTES_MAX: usize = 8 * 1024;
 pub const WEB_HEADERS_MAX: usize = 64;
 /// Longest WebSocket frame: the longest MQTT packet. Frame payload is passed on as received, so a
 /// long frame needs no memory.
-pub const WEB_FRAME_BYTES_MAX: u64 = 5 + 268_435_455;
+pub const WEB_FRAME_BYTES_MAX: u32 = 5 + 268_435_455;
 
 /// Groups of clients with options of their own (`ClientGroup`), limited by the `u8` index of a
 /// group.

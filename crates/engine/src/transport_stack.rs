@@ -256,7 +256,7 @@ impl TransportStack {
             relay.seal(bytes, sealed)?;
             return Ok(sealed.bytes());
         }
-        let from = if self.web.is_some() { WebSocketLayer::wrap(bytes) } else { 0 };
+        let from = if self.web.is_some() { websocket::wrap_in_place(bytes) } else { 0 };
         let Some(tls) = &mut self.tls else { return Ok(&bytes[from..]) };
         sealed.clear();
         tls.seal(&mut self.raw, &bytes[from..], sealed)?;

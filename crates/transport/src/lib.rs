@@ -24,4 +24,4 @@ pub use scheme::{TCP, UrlScheme};
 pub use tcp_transport::{TcpTransport, TransportLayers};
 pub use tls_client::TlsClientOptions;
 pub use udp::{QuicUdpSocket, SLOT_BYTES, SLOTS, ecn_of};
-pub use websocket::{WebSocketUpgrade, accept_key_of};
+pub use websocket::{WebSocketUpgrade, accept_key_of, http_head_end};

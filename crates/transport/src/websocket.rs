@@ -7,6 +7,10 @@ use base64ct::{Base64, Encoding};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::io::{self, Read, Write};
+use websocket_codec::{
+    CloseStatus, FrameDecoder, FrameError, FrameOpcode, FrameRules, StreamProgress, write_close,
+    write_frame,
+};
 
 #[derive(Debug)]
 pub(super) struct WebSocketClient {
@@ -15,11 +19,16 @@ pub(super) struct WebSocketClient {
     masks: MaskGenerator,
     /// Taken and not yet written: the request, then frames.
     out: Vec<u8>,
-    /// Received and not yet understood.
+    /// Received and not yet passed on: the answer to the upgrade, then payload.
     input: Vec<u8>,
-    /// Payload of the frame that is being read, still to come.
-    payload_left: u64,
+    frames: FrameDecoder,
+    /// Result of the frames so far. What came before an end is passed on first.
+    progress: Result<StreamProgress, FrameError>,
 }
+
+/// Frames of a server. Nothing waits for their ends.
+const FRAME_RULES: FrameRules =
+    FrameRules { from_client: false, accepts_text: false, payload_bytes_max: u32::MAX };
 
 /// The HTTP request that upgrades a connection to WebSocket [RFC 6455, 4.1].
 #[derive(Debug)]
@@ -55,6 +64,16 @@ impl WebSocketUpgrade {
         }
     }
 }
+
+/// Returns the end of the head of a request or an answer, or `None` while it is incomplete. The
+/// first `seen` bytes are known to have no end.
+pub fn http_head_end(head: &[u8], seen: usize) -> Option<usize> {
+    let from = seen.saturating_sub(HEAD_END.len() - 1);
+    let at = head[from..].windows(HEAD_END.len()).position(|window| window == HEAD_END)?;
+    Some(from + at + HEAD_END.len())
+}
+
+const HEAD_END: &[u8] = b"\r\n\r\n";
 
 /// Proof that a key was read, and by who speaks WebSocket (RFC 6455, 4.2.2).
 pub fn accept_key_of(key: &str) -> String {
@@ -92,7 +111,8 @@ impl WebSocketClient {
             pending_upgrade: Some(asked),
             masks: MaskGenerator(fastrand::Rng::with_seed(u64::from_ne_bytes(random()))),
             input: Vec::new(),
-            payload_left: 0,
+            frames: FrameDecoder::default(),
+            progress: Ok(StreamProgress::Open),
         }
     }
 
@@ -106,7 +126,7 @@ impl WebSocketClient {
             if !self.fill(below)? {
                 return Ok(false);
             }
-            let Some(end) = self.input.windows(4).position(|four| four == b"\r\n\r\n") else {
+            let Some(end) = http_head_end(&self.input, 0) else {
                 if self.input.len() > ANSWER_BYTES_MAX {
                     return Err(io::Error::other("the answer to the upgrade does not end"));
                 }
@@ -115,7 +135,8 @@ impl WebSocketClient {
             if let Some(asked) = self.pending_upgrade.take() {
                 asked.check(&self.input[..end]).map_err(io::Error::other)?;
             }
-            self.input.drain(..end + 4);
+            self.input.drain(..end);
+            self.decode();
         }
         Ok(true)
     }
@@ -125,54 +146,52 @@ impl WebSocketClient {
         below: &mut (impl Read + Write),
         into: &mut [u8],
     ) -> io::Result<usize> {
-        loop {
-            if self.payload_left > 0 && !self.input.is_empty() {
-                let take = self.input.len().min(into.len()).min(self.payload_left as usize);
-                into[..take].copy_from_slice(&self.input[..take]);
-                self.input.drain(..take);
-                self.payload_left -= take as u64;
-                return Ok(take);
+        self.write_available(below)?;
+        while self.input.is_empty() {
+            match self.progress {
+                Ok(StreamProgress::Open) => {}
+                Ok(StreamProgress::Closed(_)) => return Ok(0),
+                Err(error) => return Err(io::Error::other(error)),
             }
-            if self.payload_left == 0
-                && let Some((opcode, header, payload)) = parse_header(&self.input)?
-            {
-                match opcode {
-                    CONTINUED | BINARY => {
-                        self.input.drain(..header);
-                        self.payload_left = payload;
-                        continue;
-                    }
-                    CLOSE => return Ok(0),
-                    _ if self.input.len() as u64 >= header as u64 + payload => {
-                        let end = header + payload as usize;
-                        let payload: Vec<u8> = self.input.drain(..end).skip(header).collect();
-                        if opcode == PING {
-                            write_frame(PONG, &payload, self.masks.next(), &mut self.out);
-                            self.write_pending(below)?;
-                        }
-                        continue;
-                    }
-                    _ => {}
-                }
-            }
-            let before = self.input.len();
             if !self.fill(below)? {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            if self.input.len() == before {
+            if self.input.is_empty() {
                 return Ok(0);
             }
+            self.decode();
+            self.write_available(below)?;
         }
+        let take = self.input.len().min(into.len());
+        into[..take].copy_from_slice(&self.input[..take]);
+        self.input.drain(..take);
+        Ok(take)
+    }
+
+    /// Writes what waits as far as there is room.
+    fn write_available(&mut self, below: &mut impl Write) -> io::Result<()> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        match self.write_pending(below) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Leaves the payload of what was received, and queues the answer to pings.
+    fn decode(&mut self) {
+        let (key, out) = (Some(self.masks.next()), &mut self.out);
+        self.progress = self.frames.decode(&mut self.input, 0, &FRAME_RULES, key, out);
     }
 
     /// Takes all or nothing: what was taken goes out before more is taken.
     pub(super) fn write(&mut self, below: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
         self.write_pending(below)?;
-        write_frame(BINARY, bytes, self.masks.next(), &mut self.out);
-        match self.write_pending(below) {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-            _ => Ok(bytes.len()),
-        }
+        let key = Some(self.masks.next());
+        write_frame(FrameOpcode::Binary, bytes.len(), [bytes], key, &mut self.out);
+        self.write_available(below)?;
+        Ok(bytes.len())
     }
 
     pub(super) fn write_pending(&mut self, below: &mut impl Write) -> io::Result<()> {
@@ -189,7 +208,7 @@ impl WebSocketClient {
 
     /// Takes leave (RFC 6455, 5.5.1).
     pub(super) fn queue_close(&mut self) {
-        write_frame(CLOSE, &NORMAL, self.masks.next(), &mut self.out);
+        write_close(Some(CloseStatus::NORMAL), "", Some(self.masks.next()), &mut self.out);
     }
 
     /// Whether something was taken that has not left.
@@ -213,50 +232,6 @@ impl WebSocketClient {
     }
 }
 
-/// Opcode, header's and payload's length of a server's frame, once its header is there.
-fn parse_header(input: &[u8]) -> io::Result<Option<(u8, usize, u64)>> {
-    let [first, second, rest @ ..] = input else { return Ok(None) };
-    if second & 0x80 != 0 {
-        // RFC 6455, 5.1: a server does not mask.
-        return Err(io::Error::other("a masked frame from a server"));
-    }
-    let (len_len, short) = match second & 0x7F {
-        126 => (2, 0),
-        127 => (8, 0),
-        short => (0, u64::from(short)),
-    };
-    if rest.len() < len_len {
-        return Ok(None);
-    }
-    let long = rest[..len_len].iter().fold(0, |len, byte| len << 8 | u64::from(*byte));
-    Ok(Some((first & 0x0F, 2 + len_len, short + long)))
-}
-
-/// A client's frame is masked (RFC 6455, 5.3).
-fn write_frame(opcode: u8, payload: &[u8], mask: [u8; 4], out: &mut Vec<u8>) {
-    out.push(0x80 | opcode);
-    match payload.len() {
-        len @ 0..=125 => out.push(0x80 | len as u8),
-        len @ 126..=0xFFFF => {
-            out.push(0x80 | 126);
-            out.extend_from_slice(&(len as u16).to_be_bytes());
-        }
-        len => {
-            out.push(0x80 | 127);
-            out.extend_from_slice(&(len as u64).to_be_bytes());
-        }
-    }
-    out.extend_from_slice(&mask);
-    out.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
-}
-
-const CONTINUED: u8 = 0;
-const BINARY: u8 = 2;
-const CLOSE: u8 = 8;
-/// Status code 1000 of a close frame: normal closure.
-const NORMAL: [u8; 2] = [0x03, 0xE8];
-const PING: u8 = 9;
-const PONG: u8 = 10;
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 #[cfg(test)]
@@ -353,18 +328,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_masked_and_comes_back_by_the_same_mask() {
-        for len in [1_usize, 125, 126, 65_535, 65_536] {
-            let (mut out, mask) = (Vec::new(), [1, 2, 3, 4]);
-            write_frame(BINARY, &vec![7; len], mask, &mut out);
-            let header = out.len() - len;
-            let back = out[header..].iter().zip(mask.iter().cycle());
-            assert!(back.map(|(byte, mask)| byte ^ mask).all(|byte| byte == 7));
-            assert_eq!(header, 6 + [0, 2, 8][usize::from(len > 125) + usize::from(len > 65_535)]);
-        }
-    }
-
-    #[test]
     fn a_refused_upgrade_says_what_the_server_said() {
         let mut below = give(b"HTTP/1.1 404 Not Found\r\n\r\n", 100);
         let error =
@@ -379,5 +342,17 @@ mod tests {
         let mut below = give(&[&agreed[..], b"\x88\x00"].concat(), 200);
         assert!(websocket.poll_upgrade(&mut below).expect("the server agreed"));
         assert_eq!(websocket.read(&mut below, &mut [0; 10]).expect("an end"), 0);
+    }
+
+    #[test]
+    fn payload_before_a_wrong_frame_is_passed_on() {
+        let mut websocket = WebSocketClient::new("h", "/mqtt");
+        let agreed = agreed(&websocket);
+        let mut below = give(&[&agreed[..], b"\x82\x03abc\x82\x81keyxx"].concat(), 200);
+        assert!(websocket.poll_upgrade(&mut below).expect("the server agreed"));
+        let mut into = [0; 10];
+        assert_eq!(websocket.read(&mut below, &mut into).expect("payload"), 3);
+        let error = websocket.read(&mut below, &mut into).expect_err("a masked frame");
+        assert_eq!(error.to_string(), "a server's frame is masked");
     }
 }

@@ -12,7 +12,6 @@ mod envelope;
 mod prefix_subscriptions;
 mod socket_type;
 mod sp;
-mod websocket;
 mod zmtp;
 
 #[cfg(test)]
@@ -25,6 +24,7 @@ pub use zmtp::PlainCredentials;
 
 use std::collections::VecDeque;
 use std::fmt;
+use websocket_codec::FrameError;
 
 /// A message of several frames, sent and received as a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,8 +76,7 @@ pub enum SocketError {
     TooManyFrames,
     /// A command not allowed at this point of the protocol.
     Command(&'static str),
-    /// Invalid frames of WebSocket.
-    WebSocket(&'static str),
+    WebSocket(FrameError),
     /// The peer closed the WebSocket connection.
     Closed,
 }
@@ -97,7 +96,8 @@ impl fmt::Display for SocketError {
             SocketError::TooManyFrames => {
                 write!(f, "it sent a message of above {FRAMES_MAX} frames")
             }
-            SocketError::Command(what) | SocketError::WebSocket(what) => f.write_str(what),
+            SocketError::Command(what) => f.write_str(what),
+            SocketError::WebSocket(error) => write!(f, "its WebSocket is broken: {error}"),
             SocketError::Closed => f.write_str("it closed the connection"),
         }
     }

@@ -8,9 +8,9 @@
 //! WebSocket has neither header nor length: a message is a WebSocket message.
 
 use crate::socket_type::SocketType;
-use crate::websocket::WebSocketCodec;
 use crate::{MessageLimits, MultipartMessage, SocketError, SocketEvent, envelope};
 use std::collections::VecDeque;
+use websocket_codec::{FrameError, FrameOpcode, FrameRules, MessageDecoder, write_frame};
 
 /// Transport below an `SpCodec`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,26 +28,33 @@ pub struct SpCodec {
     pattern: SocketType,
     carrier: SpTransport,
     limits: MessageLimits,
-    web: WebSocketCodec,
+    websocket: MessageDecoder,
     is_open: bool,
 }
 
 const HEADER_BYTES: usize = 8;
 const IN_BAND: u8 = 1;
 const LENGTH_BYTES: usize = 8;
+/// Masking key of sent frames. Masking protects proxies that would take a payload for a request, so
+/// the key need not be secret between two programs.
+const MASKING_KEY: [u8; 4] = *b"Gdwt";
 
 impl SpCodec {
     pub(crate) fn new(pattern: SocketType, carrier: SpTransport, limits: MessageLimits) -> SpCodec {
-        let masks = carrier == SpTransport::WebSocket { masks: true };
-        SpCodec { pattern, carrier, limits, web: WebSocketCodec::new(masks), is_open: false }
+        let websocket = MessageDecoder::default();
+        SpCodec { pattern, carrier, limits, websocket, is_open: false }
     }
 
     fn is_web(&self) -> bool {
         matches!(self.carrier, SpTransport::WebSocket { .. })
     }
 
+    fn masking_key(&self) -> Option<[u8; 4]> {
+        (self.carrier == SpTransport::WebSocket { masks: true }).then_some(MASKING_KEY)
+    }
+
     pub(crate) fn pending_bytes(&self) -> usize {
-        self.web.pending_bytes()
+        self.websocket.pending_bytes()
     }
 
     pub(crate) fn write_greeting(&self, out: &mut Vec<u8>) {
@@ -74,15 +81,35 @@ impl SpCodec {
             heard.push_back(SocketEvent::Open);
         }
         if self.is_web() {
-            let (pattern, most) = (self.pattern, self.limits.message_bytes_max);
-            let hear = |body: &[u8]| heard.push_back(envelope::decode_sp(pattern, body));
-            return self.web.decode(bytes, most, out, hear);
+            return self.decode_web(bytes, heard, out);
         }
         while let Some((body, len)) = self.next_message(&bytes[taken..])? {
             heard.push_back(envelope::decode_sp(self.pattern, body));
             taken += len;
         }
         Ok(taken)
+    }
+
+    fn decode_web(
+        &mut self,
+        bytes: &[u8],
+        heard: &mut VecDeque<SocketEvent>,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, SocketError> {
+        let key = self.masking_key();
+        let bytes_max = u32::try_from(self.limits.message_bytes_max).unwrap_or(u32::MAX);
+        let rules = FrameRules {
+            from_client: key.is_none(),
+            accepts_text: true,
+            payload_bytes_max: bytes_max,
+        };
+        let hear = |body: &[u8]| heard.push_back(envelope::decode_sp(self.pattern, body));
+        match self.websocket.decode(bytes, &rules, key, out, hear) {
+            Ok(progress) if progress.is_closed => Err(SocketError::Closed),
+            Ok(progress) => Ok(progress.taken),
+            Err(FrameError::TooLong) => Err(SocketError::TooLarge),
+            Err(error) => Err(SocketError::WebSocket(error)),
+        }
     }
 
     /// Whether the whole header has been received. A wrong header is an error from its first wrong
@@ -129,7 +156,9 @@ impl SpCodec {
         let len = before.len() + message.frames.iter().map(Vec::len).sum::<usize>();
         let parts = std::iter::once(before).chain(message.frames.iter().map(Vec::as_slice));
         match self.carrier {
-            SpTransport::WebSocket { .. } => return self.web.encode(len, parts, out),
+            SpTransport::WebSocket { .. } => {
+                return write_frame(FrameOpcode::Binary, len, parts, self.masking_key(), out);
+            }
             SpTransport::Ipc => out.push(IN_BAND),
             SpTransport::Stream => {}
         }

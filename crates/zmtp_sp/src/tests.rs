@@ -201,7 +201,7 @@ fn what_no_socket_says_ends_it() {
     assert!(matches!(web(b"\x82\x05"), SocketError::WebSocket(_)), "it is not masked");
     assert!(matches!(web(b"\xC2\x80"), SocketError::WebSocket(_)), "it has reserved bits");
     assert!(matches!(web(b"\x80\x80abcd"), SocketError::WebSocket(_)), "it continues nothing");
-    assert_eq!(web(b"\x02\xFF\0\0\0\0\0\x01\x86\xA1"), SocketError::TooLarge);
+    assert_eq!(web(b"\x02\xFF\0\0\0\0\0\x01\x86\xA1abcd"), SocketError::TooLarge);
     assert_eq!(web(b"\x88\x80abcd"), SocketError::Closed);
 
     let pull = || zmtp(SocketType::Pull, None, true);

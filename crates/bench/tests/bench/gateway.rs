@@ -9,6 +9,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+use websocket_codec::{FrameDecoder, FrameOpcode, FrameRules, StreamProgress, write_frame};
 
 /// Where it listens.
 pub(crate) fn start(broker: SocketAddr) -> SocketAddr {
@@ -89,12 +90,8 @@ fn serve(client: TcpStream, broker: SocketAddr) -> Option<()> {
     thread::spawn(move || {
         let mut buffer = [0; 10_000];
         while let Ok(read @ 1..) = back.read(&mut buffer) {
-            let mut frame = vec![0x82];
-            match read {
-                0..=125 => frame.push(read as u8),
-                _ => frame.extend_from_slice(&[126, (read >> 8) as u8, read as u8]),
-            }
-            frame.extend_from_slice(&buffer[..read]);
+            let mut frame = Vec::new();
+            write_frame(FrameOpcode::Binary, read, [&buffer[..read]], None, &mut frame);
             if to_client.write_all(&frame).is_err() {
                 return;
             }
@@ -108,23 +105,17 @@ fn serve(client: TcpStream, broker: SocketAddr) -> Option<()> {
 
 /// Until the client is done.
 fn unwrap(from: &mut impl Read, mut to: TcpStream) -> Option<()> {
+    let rules = FrameRules { from_client: true, accepts_text: false, payload_bytes_max: u32::MAX };
+    let mut frames = FrameDecoder::default();
     loop {
-        let mut head = [0; 2];
-        from.read_exact(&mut head).ok()?;
-        assert!(head[1] & 0x80 != 0, "a client masks");
-        let long = match head[1] & 0x7F {
-            126 => 2,
-            127 => 8,
-            _ => 0,
-        };
-        let (mut len, mut mask) = ([0; 8], [0; 4]);
-        from.read_exact(&mut len[8 - long..]).ok()?;
-        from.read_exact(&mut mask).ok()?;
-        let len = if long == 0 { u64::from(head[1] & 0x7F) } else { u64::from_be_bytes(len) };
-        let mut payload = vec![0; len as usize];
-        from.read_exact(&mut payload).ok()?;
-        payload.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
-        to.write_all(&payload).ok()?;
+        let mut buffer = vec![0; 10_000];
+        let read = from.read(&mut buffer).ok()?;
+        buffer.truncate(read);
+        let progress = frames.decode(&mut buffer, 0, &rules, None, &mut Vec::new());
+        to.write_all(&buffer).ok()?;
+        if read == 0 || progress.expect("a client's frames") != StreamProgress::Open {
+            return None;
+        }
     }
 }
 

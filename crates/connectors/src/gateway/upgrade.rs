@@ -5,7 +5,7 @@ use super::settings::GatewaySettings;
 use engine::websocket::{AllowedOrigins, HEAD_BYTES_MAX, WebSocketSite, accept_upgrade};
 use net::endpoint::{AsyncStream, ServerEndpoint};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use transport::WebSocketUpgrade;
+use transport::{WebSocketUpgrade, http_head_end};
 
 /// Request line of NNG 1.6 for a URL without a path, which is not valid HTTP.
 const NO_PATH: &[u8] = b"GET  ";
@@ -66,8 +66,8 @@ async fn write(wire: &mut Box<dyn AsyncStream>, bytes: &[u8]) -> Result<(), Stri
 async fn read_head(wire: &mut Box<dyn AsyncStream>) -> Result<(Vec<u8>, Vec<u8>), String> {
     let mut head = Vec::new();
     loop {
-        if let Some(end) = head.windows(4).position(|four| four == b"\r\n\r\n") {
-            let rest = head.split_off(end + 4);
+        if let Some(end) = http_head_end(&head, 0) {
+            let rest = head.split_off(end);
             return Ok((head, rest));
         }
         if head.len() > HEAD_BYTES_MAX {

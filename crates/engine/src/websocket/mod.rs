@@ -2,21 +2,22 @@
 //! is answered, then frames both ways. It turns bytes into bytes, and keeps none of those that are
 //! MQTT's.
 
-mod close;
-mod frame;
 #[cfg(test)]
 mod tests;
 mod upgrade_request;
 
-pub(crate) use frame::HEADER_ROOM;
+pub(crate) use websocket_codec::{HEADER_ROOM, wrap_in_place};
 
 use broker::limits;
-use close::{CloseStatus, write_close};
-use frame::{ControlOutcome, FrameDecoder};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use transport::http_head_end;
 use upgrade_request::UpgradeRefusal;
+use websocket_codec::{
+    CONTROL_BYTES_MAX, CloseStatus, FrameDecoder, FrameError, FrameRules, StreamProgress,
+    write_close,
+};
 
 /// The WebSocket resource of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,26 +65,20 @@ enum UpgradeProgress {
 /// Memory of the layer and its allocations in bytes: see docs/benchmarks.md, WebSocket.
 pub(crate) const STATE_BYTES: u32 = 208;
 
-/// Why it cannot go on.
+/// Reason for which a WebSocket ends with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WebSocketError {
-    /// A close frame whose code is none.
-    Close,
-    /// ... or whose reason is no text.
-    CloseText,
-    /// A control frame that is long or in pieces.
-    Control,
-    /// A continuation of nothing, or a new message before the end of the last.
-    Fragment,
-    /// A length that has a shorter form.
-    Length,
-    Opcode,
+    Frame(FrameError),
     Request(UpgradeRefusal),
-    Reserved,
-    Text,
-    TooLong,
-    Unmasked,
 }
+
+/// Frames of a client. MQTT comes in binary frames [MQTT-6.0.0-1], whose ends have nothing to do
+/// with those of packets [MQTT-6.0.0-2].
+const FRAME_RULES: FrameRules = FrameRules {
+    from_client: true,
+    accepts_text: false,
+    payload_bytes_max: limits::WEB_FRAME_BYTES_MAX,
+};
 
 impl WebSocketError {
     /// Returns a hint with the option that decides, or an empty text.
@@ -99,19 +94,10 @@ impl WebSocketError {
 
 impl fmt::Display for WebSocketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            WebSocketError::Close => "the close frame has a code that must not be sent",
-            WebSocketError::CloseText => "the close frame has a reason that is not UTF-8",
-            WebSocketError::Control => "a control frame is too long or in pieces",
-            WebSocketError::Fragment => "fragments of messages are mixed",
-            WebSocketError::Length => "a frame's length is not in its shortest form",
-            WebSocketError::Opcode => "a frame has an unknown opcode",
-            WebSocketError::Request(refused) => return write!(f, "{refused}"),
-            WebSocketError::Reserved => "a frame has reserved bits",
-            WebSocketError::Text => "MQTT comes in binary frames",
-            WebSocketError::TooLong => "a frame is longer than any packet",
-            WebSocketError::Unmasked => "a client's frame is not masked",
-        })
+        match self {
+            WebSocketError::Frame(error) => error.fmt(f),
+            WebSocketError::Request(refused) => refused.fmt(f),
+        }
     }
 }
 
@@ -146,16 +132,17 @@ impl WebSocketLayer {
                 }
             }
         }
-        match self.frames.decode(bytes, from, answers) {
-            Ok(ControlOutcome::Nothing) => Ok(false),
+        match self.frames.decode(bytes, from, &FRAME_RULES, None, answers) {
+            Ok(StreamProgress::Open) => Ok(false),
             // 5.5.1: it is answered with its own code.
-            Ok(ControlOutcome::Close(status)) => {
-                write_close(status, "", answers);
+            Ok(StreamProgress::Closed(status)) => {
+                write_close(status, "", None, answers);
                 Ok(true)
             }
-            Err(wrong) => {
-                write_close(Some(CloseStatus::for_error(wrong)), &wrong.to_string(), answers);
-                Err(wrong)
+            Err(error) => {
+                let status = CloseStatus::for_error(error);
+                write_close(Some(status), &error.to_string(), None, answers);
+                Err(WebSocketError::Frame(error))
             }
         }
     }
@@ -177,13 +164,8 @@ impl WebSocketLayer {
     pub(crate) fn close(&self, goes_down: bool, into: &mut Vec<u8>) {
         if self.is_ready() {
             let status = if goes_down { CloseStatus::GOING_AWAY } else { CloseStatus::NORMAL };
-            write_close(Some(status), "", into);
+            write_close(Some(status), "", None, into);
         }
-    }
-
-    /// Makes a frame of what stands behind `FRONT` bytes, which it may use. Says where it begins.
-    pub(crate) fn wrap(bytes: &mut [u8]) -> usize {
-        frame::wrap(bytes)
     }
 
     /// Bytes that come and go.
@@ -221,7 +203,7 @@ impl PendingUpgrade {
         if !upgrade_request::may_be_request(&self.head) {
             return Err(UpgradeRefusal::NoRequest);
         }
-        let Some(end) = upgrade_request::head_end(&self.head, seen) else {
+        let Some(end) = http_head_end(&self.head, seen) else {
             bytes.truncate(from);
             return if self.head.len() < HEAD_BYTES_MAX {
                 Ok(UpgradeProgress::Incomplete)
@@ -278,4 +260,4 @@ pub fn probe(bytes: &[u8]) {
 }
 
 /// A head that has grown by doubling.
-const HELD_MAX: usize = 2 * HEAD_BYTES_MAX + frame::CONTROL_BYTES_MAX * 2;
+const HELD_MAX: usize = 2 * HEAD_BYTES_MAX + CONTROL_BYTES_MAX * 2;

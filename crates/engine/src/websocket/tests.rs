@@ -1,6 +1,7 @@
 //! The requests, answers and frames of RFC 6455, and what no client may send.
 
 use super::*;
+use websocket_codec::{FrameOpcode, write_frame};
 
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
@@ -14,22 +15,11 @@ const REQUEST: &str = "GET /mqtt HTTP/1.1\r\nHost: server.example.com\r\nUpgrade
     Origin: http://example.com\r\nSec-WebSocket-Protocol: chat, mqttv3.1, mqtt\r\n\
     Sec-WebSocket-Version: 13\r\n\r\n";
 
-/// A client's frame.
+/// A client's frame, with any first byte.
 fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![first];
-    match payload.len() {
-        short @ 0..126 => bytes.push(0x80 | short as u8),
-        len @ 126..65_536 => {
-            bytes.push(0x80 | 126);
-            bytes.extend_from_slice(&(len as u16).to_be_bytes());
-        }
-        len => {
-            bytes.push(0x80 | 127);
-            bytes.extend_from_slice(&(len as u64).to_be_bytes());
-        }
-    }
-    bytes.extend_from_slice(&KEY);
-    bytes.extend(payload.iter().zip(KEY.iter().cycle()).map(|(byte, key)| byte ^ key));
+    let mut bytes = Vec::new();
+    write_frame(FrameOpcode::Binary, payload.len(), [payload], Some(KEY), &mut bytes);
+    bytes[0] = first;
     bytes
 }
 
@@ -261,7 +251,7 @@ fn the_rfcs_frames_are_read() {
     // As the RFC has it, it is text.
     let text = [&[0x81], &hello[1..]].concat();
     let (said, answer, ended) = take(&mut open(), &text);
-    assert_eq!((said.len(), ended), (0, Err(WebSocketError::Text)));
+    assert_eq!((said.len(), ended), (0, Err(WebSocketError::Frame(FrameError::Text))));
     assert_eq!(answer[..4], [0x88, 29, 0x03, 0xeb], "1003 and words: {answer:x?}");
     // A fragmented message, with a ping and an unasked pong between.
     let pong = [0x8a, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
@@ -309,27 +299,27 @@ fn what_no_client_may_send_closes_with_its_code() {
     let long = |bytes: &[u8]| [&[0x82, 0x80 | 127][..], bytes, &KEY].concat();
     let short = |bytes: &[u8]| [&[0x82, 0x80 | 126][..], bytes, &KEY].concat();
     for (bytes, wrong, code) in [
-        (vec![0x82, 0x01], WebSocketError::Unmasked, 1002),
-        (vec![0xc2, 0x81], WebSocketError::Reserved, 1002),
-        (vec![0x92, 0x81], WebSocketError::Reserved, 1002),
-        (vec![0x83, 0x81], WebSocketError::Opcode, 1002),
-        (vec![0x8b, 0x81], WebSocketError::Opcode, 1002),
-        (vec![0x01, 0x81], WebSocketError::Text, 1003),
-        (vec![0x89, 0x80 | 126], WebSocketError::Control, 1002),
-        (vec![0x09, 0x80], WebSocketError::Control, 1002),
-        (masked(0x80, b"x"), WebSocketError::Fragment, 1002),
-        ([masked(0x02, b""), masked(0x82, b"")].concat(), WebSocketError::Fragment, 1002),
-        (short(&[0, 125]), WebSocketError::Length, 1002),
-        (long(&[0, 0, 0, 0, 0, 0, 0xff, 0xff]), WebSocketError::Length, 1002),
-        (long(&[0x80, 0, 0, 0, 0, 1, 0, 0]), WebSocketError::Length, 1002),
-        (long(&[0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]), WebSocketError::TooLong, 1009),
-        (long(&[0, 0, 0, 0, 0x10, 0, 0, 5]), WebSocketError::TooLong, 1009),
+        (vec![0x82, 0x01], FrameError::Unmasked, 1002),
+        (vec![0xc2, 0x81], FrameError::Reserved, 1002),
+        (vec![0x92, 0x81], FrameError::Reserved, 1002),
+        (vec![0x83, 0x81], FrameError::Opcode, 1002),
+        (vec![0x8b, 0x81], FrameError::Opcode, 1002),
+        (vec![0x01, 0x81], FrameError::Text, 1003),
+        (vec![0x89, 0x80 | 126], FrameError::Control, 1002),
+        (vec![0x09, 0x80], FrameError::Control, 1002),
+        (masked(0x80, b"x"), FrameError::Fragment, 1002),
+        ([masked(0x02, b""), masked(0x82, b"")].concat(), FrameError::Fragment, 1002),
+        (short(&[0, 125]), FrameError::Length, 1002),
+        (long(&[0, 0, 0, 0, 0, 0, 0xff, 0xff]), FrameError::Length, 1002),
+        (long(&[0x80, 0, 0, 0, 0, 1, 0, 0]), FrameError::Length, 1002),
+        (long(&[0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]), FrameError::TooLong, 1009),
+        (long(&[0, 0, 0, 0, 0x10, 0, 0, 5]), FrameError::TooLong, 1009),
     ] {
         let mut web = open();
         let before = take(&mut web, &masked(0x82, b"good"));
         assert_eq!(before, (b"good".to_vec(), vec![], Ok(false)));
         let (said, answer, ended) = take(&mut web, &bytes);
-        assert_eq!((said, ended), (vec![], Err(wrong)), "{bytes:x?}");
+        assert_eq!((said, ended), (vec![], Err(WebSocketError::Frame(wrong))), "{bytes:x?}");
         assert_eq!(answer[0], 0x88);
         assert_eq!(usize::from(answer[1]), answer.len() - 2);
         assert_eq!(answer[2..4], u16::to_be_bytes(code), "{bytes:x?}");
@@ -343,7 +333,7 @@ fn what_no_client_may_send_closes_with_its_code() {
 fn what_came_before_a_wrong_frame_is_heard() {
     let bytes = [masked(0x82, b"packet"), vec![0x81, 0x80]].concat();
     let (said, _, ended) = take(&mut open(), &bytes);
-    assert_eq!((said, ended), (b"packet".to_vec(), Err(WebSocketError::Text)));
+    assert_eq!((said, ended), (b"packet".to_vec(), Err(WebSocketError::Frame(FrameError::Text))));
 }
 
 #[test]
@@ -358,17 +348,17 @@ fn a_close_is_answered_with_its_code_and_nothing_after_it_is_heard() {
         assert_eq!(take(&mut open(), &bytes), (b"x".to_vec(), answers.to_vec(), Ok(true)));
     }
     for (says, wrong, code) in [
-        (&b"\x03"[..], WebSocketError::Close, 1002_u16),
+        (&b"\x03"[..], FrameError::Close, 1002_u16),
         // 1005, 1006 and 1015 are never sent (7.4.1).
-        (b"\x03\xed", WebSocketError::Close, 1002),
-        (b"\x03\xee", WebSocketError::Close, 1002),
-        (b"\x03\xf7", WebSocketError::Close, 1002),
-        (b"\x00\x01", WebSocketError::Close, 1002),
-        (b"\x13\x88", WebSocketError::Close, 1002),
-        (b"\x03\xe8\xff", WebSocketError::CloseText, 1007),
+        (b"\x03\xed", FrameError::Close, 1002),
+        (b"\x03\xee", FrameError::Close, 1002),
+        (b"\x03\xf7", FrameError::Close, 1002),
+        (b"\x00\x01", FrameError::Close, 1002),
+        (b"\x13\x88", FrameError::Close, 1002),
+        (b"\x03\xe8\xff", FrameError::CloseText, 1007),
     ] {
         let (_, answer, ended) = take(&mut open(), &masked(0x88, says));
-        assert_eq!(ended, Err(wrong), "{says:x?}");
+        assert_eq!(ended, Err(WebSocketError::Frame(wrong)), "{says:x?}");
         assert_eq!(answer[2..4], code.to_be_bytes());
     }
 }
@@ -389,7 +379,7 @@ fn our_frames_have_the_shortest_header() {
         (65_532, &[0x82, 126, 0xff, 0xfc]),
     ] {
         let mut bytes = vec![0xee; HEADER_ROOM + len];
-        let from = WebSocketLayer::wrap(&mut bytes);
+        let from = wrap_in_place(&mut bytes);
         assert_eq!(bytes[from..HEADER_ROOM], *header);
     }
     let mut last = Vec::new();

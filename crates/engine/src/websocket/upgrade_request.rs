@@ -91,14 +91,6 @@ impl fmt::Display for UpgradeRefusal {
     }
 }
 
-/// Returns the end of a request's head, or `None` while it is incomplete. The first `seen` bytes
-/// are known to have no end.
-pub(super) fn head_end(head: &[u8], seen: usize) -> Option<usize> {
-    let from = seen.saturating_sub(END.len() - 1);
-    let at = head[from..].windows(END.len()).position(|window| window == END)?;
-    Some(from + at + END.len())
-}
-
 /// Whether it may still become a request: who speaks MQTT or TLS here is told so at once.
 pub(super) fn may_be_request(head: &[u8]) -> bool {
     head.first().is_none_or(u8::is_ascii_alphabetic)
@@ -235,6 +227,5 @@ fn is_websocket_key(text: &str) -> bool {
 
 /// In the order in which we choose. The second is that of old clients (MQTT 3.1).
 pub(super) const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
-const END: &[u8] = b"\r\n\r\n";
 /// Browsers send about twenty.
 const HEADERS_MAX: usize = broker::limits::WEB_HEADERS_MAX;

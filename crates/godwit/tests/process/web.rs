@@ -7,6 +7,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
+use websocket_codec::{
+    FrameHeader, FrameOpcode, FrameRules, HEADER_BYTES_MAX, header_len, write_frame,
+};
 
 pub(crate) const UPGRADE: &str = "GET /mqtt HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\n\
     Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
@@ -19,25 +22,19 @@ const CLOSE: u8 = 0x8;
 const PING: u8 = 0x9;
 const PONG: u8 = 0xa;
 
-/// A client's frame of at most 64 KiB.
+/// A client's frame, with any first byte.
 pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![first];
-    match u8::try_from(payload.len()) {
-        Ok(len) if len < 126 => bytes.push(0x80 | len),
-        _ => {
-            bytes.push(0x80 | 126);
-            bytes.extend_from_slice(&(payload.len() as u16).to_be_bytes());
-        }
-    }
-    bytes.extend_from_slice(&KEY);
-    bytes.extend(payload.iter().zip(KEY.iter().cycle()).map(|(byte, key)| byte ^ key));
+    let mut bytes = Vec::new();
+    write_frame(FrameOpcode::Binary, payload.len(), [payload], Some(KEY), &mut bytes);
+    bytes[0] = first;
     bytes
 }
 
 /// The server's next frame: its opcode and payload. None once the stream has ended.
 pub(crate) fn next(mut stream: impl Read) -> Option<(u8, Vec<u8>)> {
-    let mut head = [0; 2];
-    match stream.read_exact(&mut head) {
+    let rules = FrameRules { from_client: false, accepts_text: false, payload_bytes_max: u32::MAX };
+    let mut head = [0; HEADER_BYTES_MAX];
+    match stream.read_exact(&mut head[..2]) {
         Ok(()) => {}
         Err(fault)
             if matches!(fault.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) =>
@@ -46,15 +43,11 @@ pub(crate) fn next(mut stream: impl Read) -> Option<(u8, Vec<u8>)> {
         }
         Err(fault) => panic!("nothing came: {fault}"),
     }
-    assert_eq!((head[0] & 0xf0, head[1] & 0x80), (FIN, 0), "whole and bare: {head:x?}");
-    let mut len = u64::from(head[1]);
-    if len >= 126 {
-        let mut long = [0; 8];
-        let from = if len == 126 { 6 } else { 0 };
-        stream.read_exact(&mut long[from..]).expect("a length");
-        len = u64::from_be_bytes(long);
-    }
-    let mut payload = vec![0; len as usize];
+    let len = header_len(head[0], head[1], &rules).expect("a server's frame");
+    stream.read_exact(&mut head[2..len]).expect("a header");
+    let header = FrameHeader::parse(&head[..len], &rules).expect("a server's frame");
+    assert!(header.is_last, "whole: {head:x?}");
+    let mut payload = vec![0; header.len as usize];
     stream.read_exact(&mut payload).expect("a payload");
     Some((head[0] & 0x0f, payload))
 }
