@@ -17,9 +17,11 @@ pub mod text;
 pub mod topic;
 pub mod violation;
 
+mod byte_reader;
 mod decode;
 mod display;
 
+pub use byte_reader::ByteReader;
 pub use display::TextExcerpt;
 pub use encode::{PINGREQ, PINGRESP, encode_remaining_len, varint_len};
 pub use filters::{FilterListBuf, SubscriptionListBuf};

@@ -11,7 +11,7 @@ use crate::routing::owner_shard::ShardHasher;
 use crate::session::flight::SlotState;
 use crate::session::id_shifts::{IdShift, IdShifts};
 use crate::session::will::SessionWill;
-use mqtt::{PacketId, ProtocolVersion, QoS};
+use mqtt::{ByteReader, PacketId, ProtocolVersion, QoS};
 
 /// First byte of a key in `RecordSpace::Sessions`.
 pub(crate) mod kind {
@@ -140,12 +140,12 @@ pub(crate) fn queue_value(entry: &QueueRecord, body: RecordBody<'_>) -> Vec<u8> 
 }
 
 pub(crate) fn read_queue(value: &[u8]) -> Option<(QueueRecord, RecordBody<'_>)> {
-    let mut from = RecordReader(value);
-    let flags = from.byte()?;
-    let count = from.u32()? as usize;
-    let ids = (0..count.min(value.len())).map(|_| from.u32()).collect::<Option<Box<[u32]>>>()?;
-    let group = if flags & GROUPED != 0 { Some(from.text()?.into()) } else { None };
-    let way = if flags & ON_ITS_WAY != 0 { Some(from.route()?) } else { None };
+    let mut from = ByteReader::new(value);
+    let flags = from.u8()?;
+    let count = from.u32_le()? as usize;
+    let ids = (0..count.min(value.len())).map(|_| from.u32_le()).collect::<Option<Box<[u32]>>>()?;
+    let group = if flags & GROUPED != 0 { Some(read_text(&mut from)?.into()) } else { None };
+    let way = if flags & ON_ITS_WAY != 0 { Some(read_route(&mut from)?) } else { None };
     let released = flags & RELEASED != 0;
     let entry = QueueRecord {
         qos: QoS::from_bits(flags & 3)?,
@@ -157,8 +157,8 @@ pub(crate) fn read_queue(value: &[u8]) -> Option<(QueueRecord, RecordBody<'_>)> 
     };
     let body = match () {
         () if released => RecordBody::None,
-        () if flags & ELSEWHERE != 0 => RecordBody::Shared(RecordNumber(from.u64()?)),
-        () => RecordBody::Inline(from.0),
+        () if flags & ELSEWHERE != 0 => RecordBody::Shared(RecordNumber(from.u64_le()?)),
+        () => RecordBody::Inline(from.rest()),
     };
     Some((entry, body))
 }
@@ -172,8 +172,8 @@ pub(crate) fn retained_value(stamp: RetainStamp, message: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn read_retained(value: &[u8]) -> Option<(RetainStamp, Message)> {
-    let mut from = RecordReader(value);
-    Some((from.stamp()?, Message::read(from.0)?))
+    let mut from = ByteReader::new(value);
+    Some((read_stamp(&mut from)?, Message::read(from.rest())?))
 }
 
 pub(crate) fn boot_value(boot: u32, homes: ShardHasher) -> Vec<u8> {
@@ -186,11 +186,11 @@ pub(crate) fn boot_value(boot: u32, homes: ShardHasher) -> Vec<u8> {
 
 /// Decodes the `BOOT` record. `None` for an unknown format, in which all records may be unreadable.
 pub(crate) fn read_boot(value: &[u8]) -> Option<(u32, ShardHasher)> {
-    let mut from = RecordReader(value);
-    let format = from.byte()?;
-    let (boot, shards, key) = (from.u32()?, from.byte()?, from.u64()?);
+    let mut from = ByteReader::new(value);
+    let format = from.u8()?;
+    let (boot, shards, key) = (from.u32_le()?, from.u8()?, from.u64_le()?);
     let is_known = format == FORMAT || FORMATS_BEFORE.contains(&format);
-    (is_known && from.0.is_empty()).then_some((boot, ShardHasher { key, shards }))
+    (is_known && from.is_empty()).then_some((boot, ShardHasher { key, shards }))
 }
 
 /// Stored state of a session without subscriptions and queue.
@@ -235,13 +235,13 @@ pub(crate) fn group_value(number: RecordNumber, mark: u64) -> Vec<u8> {
 }
 
 pub(crate) fn read_group(value: &[u8]) -> Option<(RecordNumber, u64)> {
-    let mut from = RecordReader(value);
-    Some((RecordNumber(from.u64()?), from.u64()?))
+    let mut from = ByteReader::new(value);
+    Some((RecordNumber(from.u64_le()?), from.u64_le()?))
 }
 
 pub(crate) fn read_filter(value: &[u8]) -> Option<(u8, u32, bool)> {
-    let mut from = RecordReader(value);
-    Some((from.byte()?, from.u32()?, !from.0.is_empty()))
+    let mut from = ByteReader::new(value);
+    Some((from.u8()?, from.u32_le()?, !from.is_empty()))
 }
 
 /// Returns the key of a delayed message, of [`kind::DELAYED_WITH_PUBLISHER`] or
@@ -262,11 +262,11 @@ pub(crate) fn delayed_value(by: &DelayedPublisher, message: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn read_delayed(kind: u8, value: &[u8]) -> Option<(DelayedPublisher, Message)> {
-    let mut from = RecordReader(value);
-    let client_id = from.text()?.into();
+    let mut from = ByteReader::new(value);
+    let client_id = read_text(&mut from)?.into();
     let (mut user, mut address) = ("", "");
     if kind == kind::DELAYED_WITH_PUBLISHER {
-        (user, address) = (from.text()?, from.text()?);
+        (user, address) = (read_text(&mut from)?, read_text(&mut from)?);
     }
     let given = |text: &'_ str| !text.is_empty();
     let by = DelayedPublisher {
@@ -274,7 +274,7 @@ pub(crate) fn read_delayed(kind: u8, value: &[u8]) -> Option<(DelayedPublisher, 
         user: Some(user).filter(|text| given(text)).map(Into::into),
         address: Some(address).filter(|text| given(text)).map(Into::into),
     };
-    Some((by, Message::read(from.0)?))
+    Some((by, Message::read(from.rest())?))
 }
 
 pub(crate) fn received_key(number: RecordNumber, id: PacketId) -> Vec<u8> {
@@ -302,8 +302,8 @@ pub(crate) fn window_value(rule: u64, depth: u8, gathering: &rules::WindowState)
 }
 
 pub(crate) fn read_window(value: &[u8]) -> Option<(u64, u8, &[u8])> {
-    let mut from = RecordReader(value);
-    Some((from.u64()?, from.byte()?, from.0))
+    let mut from = ByteReader::new(value);
+    Some((from.u64_le()?, from.u8()?, from.rest()))
 }
 
 /// Returns the number after the kind in a key, and the rest of the key.
@@ -346,10 +346,10 @@ pub(crate) fn session_value(record: &SessionRecord, will: Option<&SessionWill>) 
 }
 
 pub(crate) fn read_session(value: &[u8]) -> Option<SessionRecord> {
-    let mut from = RecordReader(value);
+    let mut from = ByteReader::new(value);
     let time = |time: u64| (time != u64::MAX).then_some(time);
-    let (number, mark) = (RecordNumber(from.u64()?), from.u64()?);
-    let (unsent, level) = (from.u64()?, from.byte()?);
+    let (number, mark) = (RecordNumber(from.u64_le()?), from.u64_le()?);
+    let (unsent, level) = (from.u64_le()?, from.u8()?);
     let versions = [ProtocolVersion::V31, ProtocolVersion::V311, ProtocolVersion::V5];
     let mut record = SessionRecord {
         number,
@@ -359,29 +359,29 @@ pub(crate) fn read_session(value: &[u8]) -> Option<SessionRecord> {
         version: versions
             .into_iter()
             .find(|version| *version as u8 == level & !(OWNED | SHIFTED))?,
-        expiry_s: from.u32()?,
-        away_at: time(from.u64()?),
-        will_at: time(from.u64()?),
+        expiry_s: from.u32_le()?,
+        away_at: time(from.u64_le()?),
+        will_at: time(from.u64_le()?),
         owner: None,
         will: None,
     };
     if level & OWNED != 0 {
-        record.owner = Some(from.text()?.into());
+        record.owner = Some(read_text(&mut from)?.into());
     }
     if level & SHIFTED != 0 {
-        let count = from.u32()? as usize;
+        let count = from.u32_le()? as usize;
         let shifts = (0..count.min(value.len()))
-            .map(|_| Some(IdShift { from: from.u64()?, by: from.u16()? }));
+            .map(|_| Some(IdShift { from: from.u64_le()?, by: from.u16_le()? }));
         record.shifts = IdShifts::from_vec(shifts.collect::<Option<_>>()?);
     }
-    if !from.0.is_empty() {
-        let (delay_s, expiry_s, flags) = (from.u32()?, from.u32()?, from.byte()?);
-        let topic = from.text()?.into();
-        let properties_len = from.u32()? as usize;
+    if !from.is_empty() {
+        let (delay_s, expiry_s, flags) = (from.u32_le()?, from.u32_le()?, from.u8()?);
+        let topic = read_text(&mut from)?.into();
+        let properties_len = from.u32_le()? as usize;
         let properties = from.bytes(properties_len)?.into();
         record.will = Some(Box::new(SessionWill {
             topic,
-            payload: from.0.into(),
+            payload: from.rest().into(),
             properties,
             qos: QoS::from_bits(flags & 3)?,
             retain: flags & RETAIN != 0,
@@ -403,43 +403,17 @@ fn put_text(to: &mut Vec<u8>, text: &str) {
     to.extend_from_slice(text.as_bytes());
 }
 
-struct RecordReader<'a>(&'a [u8]);
+fn read_route(from: &mut ByteReader<'_>) -> Option<CrossShardRoute> {
+    Some(CrossShardRoute { to: ShardId(from.u8()?), stamp: read_stamp(from)? })
+}
 
-impl<'a> RecordReader<'a> {
-    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(taken)
-    }
+fn read_stamp(from: &mut ByteReader<'_>) -> Option<RetainStamp> {
+    Some(RetainStamp { at: from.u64_le()?, counter: from.u32_le()?, shard: from.u8()? })
+}
 
-    fn byte(&mut self) -> Option<u8> {
-        Some(self.bytes(1)?[0])
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        Some(u16::from_le_bytes(self.bytes(2)?.try_into().ok()?))
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        Some(u32::from_le_bytes(self.bytes(4)?.try_into().ok()?))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_le_bytes(self.bytes(8)?.try_into().ok()?))
-    }
-
-    fn route(&mut self) -> Option<CrossShardRoute> {
-        Some(CrossShardRoute { to: ShardId(self.byte()?), stamp: self.stamp()? })
-    }
-
-    fn stamp(&mut self) -> Option<RetainStamp> {
-        Some(RetainStamp { at: self.u64()?, counter: self.u32()?, shard: self.byte()? })
-    }
-
-    fn text(&mut self) -> Option<&'a str> {
-        let len = self.u16()?;
-        std::str::from_utf8(self.bytes(usize::from(len))?).ok()
-    }
+fn read_text<'a>(from: &mut ByteReader<'a>) -> Option<&'a str> {
+    let len = from.u16_le()?;
+    std::str::from_utf8(from.bytes(usize::from(len))?).ok()
 }
 
 #[cfg(test)]

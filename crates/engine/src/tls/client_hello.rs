@@ -1,6 +1,8 @@
 //! Reads the extension of a ClientHello that rustls ignores: the record length of a device without
 //! memory for 16 KiB (max_fragment_length, RFC 6066, 4).
 
+use mqtt::ByteReader;
+
 /// Result of [`preview_hello`] on the first bytes of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HelloPreview {
@@ -30,44 +32,27 @@ pub(super) fn preview_hello(raw: &[u8]) -> HelloPreview {
 
 /// Returns the limit of the extension in a ClientHello (RFC 8446, 4.1.2), if present and valid.
 fn max_fragment_len(handshake: &[u8]) -> Option<usize> {
-    let mut hello = HelloReader(handshake);
-    if hello.take(1)? != [CLIENT_HELLO] {
+    let mut hello = ByteReader::new(handshake);
+    if hello.u8()? != CLIENT_HELLO {
         return None;
     }
     // Length; version and random.
-    hello.take(3)?;
-    hello.take(34)?;
+    hello.bytes(3)?;
+    hello.bytes(34)?;
     // Session id, cipher suites, compression methods.
-    hello.vector(1)?;
-    hello.vector(2)?;
-    hello.vector(1)?;
-    let mut extensions = HelloReader(hello.vector(2)?);
+    hello.vector_be(1)?;
+    hello.vector_be(2)?;
+    hello.vector_be(1)?;
+    let mut extensions = ByteReader::new(hello.vector_be(2)?);
     loop {
-        let kind = extensions.take(2)?;
-        let body = extensions.vector(2)?;
+        let kind = extensions.array()?;
+        let body = extensions.vector_be(2)?;
         if kind == MAX_FRAGMENT_LENGTH {
             return match body {
                 [code @ 1..=4] => Some(256 << code),
                 _ => None,
             };
         }
-    }
-}
-
-/// The unread rest of a ClientHello.
-struct HelloReader<'a>(&'a [u8]);
-
-impl<'a> HelloReader<'a> {
-    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    /// Reads a field preceded by its length in `bytes` bytes.
-    fn vector(&mut self, bytes: usize) -> Option<&'a [u8]> {
-        let len = self.take(bytes)?.iter().fold(0, |len, byte| len << 8 | usize::from(*byte));
-        self.take(len)
     }
 }
 

@@ -6,6 +6,7 @@ use crate::budget::{Budget, RunError};
 use crate::evaluation::EvalFrame;
 use crate::operators::charge_json;
 use crate::value::{Value, ValueMap};
+use mqtt::ByteReader;
 use std::borrow::Cow;
 
 const VERSION: u8 = 131;
@@ -28,13 +29,13 @@ pub(super) fn term_decode<'a>(
 ) -> EvalResult<'a> {
     let bytes = a.bytes(0)?;
     f.budget.scan(bytes.len())?;
-    let mut reader = ErlangTermReader { rest: &bytes, budget: f.budget };
-    let value = match reader.byte() {
+    let mut reader = ErlangTermReader { from: ByteReader::new(&bytes), budget: f.budget };
+    let value = match reader.from.u8() {
         Some(VERSION) => reader.term(DEPTH_MAX)?,
         _ => None,
     };
     match value {
-        Some(value) if reader.rest.is_empty() => Ok(value),
+        Some(value) if reader.from.is_empty() => Ok(value),
         _ => a.fail("the bytes are not a term, or one that a rule has no value for"),
     }
 }
@@ -118,40 +119,23 @@ fn small_integers(values: &[Value<'_>]) -> Option<Vec<u8>> {
 }
 
 struct ErlangTermReader<'r, 'b> {
-    rest: &'r [u8],
+    from: ByteReader<'r>,
     budget: &'b mut Budget,
 }
 
-impl<'r> ErlangTermReader<'r, '_> {
-    fn take(&mut self, len: usize) -> Option<&'r [u8]> {
-        let (taken, rest) = self.rest.split_at_checked(len)?;
-        self.rest = rest;
-        Some(taken)
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        self.take(1).map(|byte| byte[0])
-    }
-
-    /// Reads a big-endian number of so many bytes.
-    fn number(&mut self, bytes: usize) -> Option<usize> {
-        let bytes = self.take(bytes)?;
-        Some(bytes.iter().fold(0, |number, byte| number << 8 | usize::from(*byte)))
-    }
-
+impl ErlangTermReader<'_, '_> {
     /// Reads a term. `None` for invalid bytes, nesting beyond `depth`, and terms without a
     /// counterpart in [`Value`].
     fn term<'v>(&mut self, depth: u32) -> Result<Option<Value<'v>>, RunError> {
         self.budget.step(1)?;
-        let (Some(tag), Some(deeper)) = (self.byte(), depth.checked_sub(1)) else {
+        let (Some(tag), Some(deeper)) = (self.from.u8(), depth.checked_sub(1)) else {
             return Ok(None);
         };
         match tag {
             107 => self.bytes_as_list(),
             108 => self.list(deeper),
             109 => {
-                let len = self.number(4);
-                let Some(bytes) = len.and_then(|len| self.take(len)) else { return Ok(None) };
+                let Some(bytes) = self.from.vector_be(4) else { return Ok(None) };
                 charge_output(self.budget, bytes.len())?;
                 Ok(Some(Value::of_vec(bytes.to_vec())))
             }
@@ -162,42 +146,35 @@ impl<'r> ErlangTermReader<'r, '_> {
 
     fn simple<'v>(&mut self, tag: u8) -> Option<Value<'v>> {
         Some(match tag {
-            70 => Value::Float(f64::from_bits(u64::from_be_bytes(self.take(8)?.try_into().ok()?)))
-                .finite()?,
-            97 => Value::Int(i64::from(self.byte()?)),
-            98 => Value::Int(i64::from(i32::from_be_bytes(self.take(4)?.try_into().ok()?))),
-            100 | 118 => {
-                let len = self.number(2)?;
-                atom(self.take(len)?)
-            }
+            70 => Value::Float(self.from.array().map(f64::from_be_bytes)?).finite()?,
+            97 => Value::Int(i64::from(self.from.u8()?)),
+            98 => Value::Int(self.from.array().map(i32::from_be_bytes)?.into()),
+            100 | 118 => atom(self.from.vector_be(2)?),
             106 => Value::Array(Vec::new()),
             110 => {
-                let (len, sign) = (self.number(1)?, self.byte()?);
-                let digits = self.take(len)?;
+                let (len, sign) = (self.from.u8()?, self.from.u8()?);
+                let digits = self.from.bytes(len.into())?;
                 let large = digits.iter().skip(8).any(|digit| *digit != 0);
                 let size = digits.iter().take(8).rev();
                 let size = size.fold(0, |size: i128, digit| size << 8 | i128::from(*digit));
                 let size = if sign == 0 { size } else { -size };
                 Value::Int(i64::try_from(size).ok().filter(|_| !large)?)
             }
-            115 | 119 => {
-                let len = self.number(1)?;
-                atom(self.take(len)?)
-            }
+            115 | 119 => atom(self.from.vector_be(1)?),
             _ => return None,
         })
     }
 
     fn bytes_as_list<'v>(&mut self) -> Result<Option<Value<'v>>, RunError> {
-        let len = self.number(2);
-        let Some(bytes) = len.and_then(|len| self.take(len)) else { return Ok(None) };
+        let Some(bytes) = self.from.vector_be(2) else { return Ok(None) };
         charge_output(self.budget, bytes.len() * size_of::<Value<'_>>())?;
         Ok(Some(Value::Array(bytes.iter().map(|byte| Value::Int(i64::from(*byte))).collect())))
     }
 
     /// Reads the number of elements, each of which takes at least a byte.
     fn count(&mut self) -> Option<usize> {
-        self.number(4).filter(|count| *count <= self.rest.len())
+        let count = self.from.u32_be()? as usize;
+        (count <= self.from.rest().len()).then_some(count)
     }
 
     fn list<'v>(&mut self, depth: u32) -> Result<Option<Value<'v>>, RunError> {
@@ -209,7 +186,7 @@ impl<'r> ErlangTermReader<'r, '_> {
             values.push(value);
         }
         // The end of a proper list is an empty list.
-        Ok((self.byte() == Some(106)).then_some(Value::Array(values)))
+        Ok((self.from.u8() == Some(106)).then_some(Value::Array(values)))
     }
 
     fn map<'v>(&mut self, depth: u32) -> Result<Option<Value<'v>>, RunError> {

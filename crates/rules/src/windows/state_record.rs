@@ -4,6 +4,7 @@ use super::{PANE_BYTES, RunningTotal, TOTAL_BYTES, WindowPane, WindowState};
 use crate::plan::RulePlan;
 use crate::value::{Value, ValueMap};
 use crate::windows::totals::{DistinctValues, RunningSum};
+use mqtt::ByteReader;
 use std::collections::VecDeque;
 
 const FORMAT: u8 = 1;
@@ -30,22 +31,22 @@ impl WindowState {
     pub fn decode(plan: &RulePlan, bytes: &[u8]) -> Option<WindowState> {
         let kinds: Vec<_> =
             plan.window_plan.as_ref()?.aggregates.iter().map(|one| one.function.kind).collect();
-        let mut from = WindowStateReader(bytes);
-        if from.byte()? != FORMAT {
+        let mut from = ByteReader::new(bytes);
+        if from.u8()? != FORMAT {
             return None;
         }
-        let mut gathering = WindowState { next: from.u64()?, ..WindowState::default() };
+        let mut gathering = WindowState { next: from.u64_le()?, ..WindowState::default() };
         let sliding = matches!(plan.window()?, super::WindowSpec::Sliding { .. });
-        for _ in 0..from.count()? {
-            let (pane_from, last, messages) = (from.u64()?, from.u64()?, from.u64()?);
-            if from.count()? != kinds.len() {
+        for _ in 0..read_count(&mut from)? {
+            let (pane_from, last, messages) = (from.u64_le()?, from.u64_le()?, from.u64_le()?);
+            if read_count(&mut from)? != kinds.len() {
                 return None;
             }
             let mut pane = WindowPane { from: pane_from, last, messages, ..WindowPane::default() };
             pane.bytes = PANE_BYTES + TOTAL_BYTES * kinds.len();
             pane.values = usize::from(sliding);
             for kind in &kinds {
-                let total = match (from.total()?, kind.total()) {
+                let total = match (read_total(&mut from)?, kind.total()) {
                     (RunningTotal::List(list), RunningTotal::Distinct(_)) => {
                         RunningTotal::Distinct(DistinctValues::of(list)?)
                     }
@@ -72,7 +73,7 @@ impl WindowState {
         let in_order = |panes: &VecDeque<WindowPane>| {
             panes.iter().zip(panes.iter().skip(1)).all(|(one, next)| one.from <= next.from)
         };
-        (from.0.is_empty() && in_order(&gathering.panes)).then_some(gathering)
+        (from.is_empty() && in_order(&gathering.panes)).then_some(gathering)
     }
 }
 
@@ -146,80 +147,66 @@ fn put_value(to: &mut Vec<u8>, value: &Value<'_>) {
     }
 }
 
-struct WindowStateReader<'a>(&'a [u8]);
+/// Reads the number of elements, each of which takes at least a byte.
+fn read_count(from: &mut ByteReader<'_>) -> Option<usize> {
+    let count = usize::try_from(from.u64_le()?).ok()?;
+    (count <= from.rest().len()).then_some(count)
+}
 
-impl<'a> WindowStateReader<'a> {
-    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(taken)
-    }
+fn read_bytes<'a>(from: &mut ByteReader<'a>) -> Option<&'a [u8]> {
+    let len = usize::try_from(from.u64_le()?).ok()?;
+    from.bytes(len)
+}
 
-    fn byte(&mut self) -> Option<u8> {
-        Some(self.bytes(1)?[0])
-    }
+fn read_text(from: &mut ByteReader<'_>) -> Option<String> {
+    String::from_utf8(read_bytes(from)?.to_vec()).ok()
+}
 
-    fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_le_bytes(self.bytes(8)?.try_into().ok()?))
-    }
+fn read_float(from: &mut ByteReader<'_>) -> Option<f64> {
+    from.u64_le().map(f64::from_bits)
+}
 
-    /// Reads the number of elements, each of which takes at least a byte.
-    fn count(&mut self) -> Option<usize> {
-        let count = usize::try_from(self.u64()?).ok()?;
-        (count <= self.0.len()).then_some(count)
-    }
+fn read_total(from: &mut ByteReader<'_>) -> Option<RunningTotal> {
+    Some(match from.u8()? {
+        b'l' => {
+            let count = read_count(from)?;
+            RunningTotal::List(
+                (0..count).map(|_| read_value(from, DEPTH_MAX)).collect::<Option<_>>()?,
+            )
+        }
+        b'o' => RunningTotal::One(read_value(from, DEPTH_MAX)?),
+        b'd' => RunningTotal::Sum(RunningSum {
+            ints: from.array().map(i128::from_le_bytes)?,
+            floats: read_float(from)?,
+            deviations: read_float(from)?,
+            count: from.u64_le()?,
+            has_floats: from.u8()? == 1,
+        }),
+        _ => return None,
+    })
+}
 
-    fn length_prefixed(&mut self) -> Option<&'a [u8]> {
-        let len = usize::try_from(self.u64()?).ok()?;
-        self.bytes(len)
-    }
-
-    fn text(&mut self) -> Option<String> {
-        String::from_utf8(self.length_prefixed()?.to_vec()).ok()
-    }
-
-    fn total(&mut self) -> Option<RunningTotal> {
-        Some(match self.byte()? {
-            b'l' => {
-                let count = self.count()?;
-                RunningTotal::List(
-                    (0..count).map(|_| self.value(DEPTH_MAX)).collect::<Option<_>>()?,
-                )
+fn read_value(from: &mut ByteReader<'_>, depth: u32) -> Option<Value<'static>> {
+    let deeper = depth.checked_sub(1)?;
+    Some(match from.u8()? {
+        b'n' => Value::Null,
+        b'b' => Value::Bool(from.u8()? == 1),
+        b'i' => Value::Int(from.array().map(i64::from_le_bytes)?),
+        b'f' => Value::Float(read_float(from)?),
+        b't' => Value::Text(read_text(from)?.into()),
+        b'y' => Value::Bytes(read_bytes(from)?.to_vec().into()),
+        b'a' => {
+            let count = read_count(from)?;
+            Value::Array((0..count).map(|_| read_value(from, deeper)).collect::<Option<_>>()?)
+        }
+        b'm' => {
+            let mut map = ValueMap::default();
+            for _ in 0..read_count(from)? {
+                let key = read_text(from)?;
+                map.push(key.into(), read_value(from, deeper)?);
             }
-            b'o' => RunningTotal::One(self.value(DEPTH_MAX)?),
-            b'd' => RunningTotal::Sum(RunningSum {
-                ints: i128::from_le_bytes(self.bytes(16)?.try_into().ok()?),
-                floats: f64::from_bits(self.u64()?),
-                deviations: f64::from_bits(self.u64()?),
-                count: self.u64()?,
-                has_floats: self.byte()? == 1,
-            }),
-            _ => return None,
-        })
-    }
-
-    fn value(&mut self, depth: u32) -> Option<Value<'static>> {
-        let deeper = depth.checked_sub(1)?;
-        Some(match self.byte()? {
-            b'n' => Value::Null,
-            b'b' => Value::Bool(self.byte()? == 1),
-            b'i' => Value::Int(i64::from_le_bytes(self.bytes(8)?.try_into().ok()?)),
-            b'f' => Value::Float(f64::from_bits(self.u64()?)),
-            b't' => Value::Text(self.text()?.into()),
-            b'y' => Value::Bytes(self.length_prefixed()?.to_vec().into()),
-            b'a' => {
-                let count = self.count()?;
-                Value::Array((0..count).map(|_| self.value(deeper)).collect::<Option<_>>()?)
-            }
-            b'm' => {
-                let mut map = ValueMap::default();
-                for _ in 0..self.count()? {
-                    let key = self.text()?;
-                    map.push(key.into(), self.value(deeper)?);
-                }
-                Value::Map(map)
-            }
-            _ => return None,
-        })
-    }
+            Value::Map(map)
+        }
+        _ => return None,
+    })
 }

@@ -59,7 +59,7 @@ impl KafkaCluster {
             out.push_bool(false);
         });
         let said = said.await?;
-        self.read(KafkaResponse(&said), version)
+        self.read(KafkaResponse::new(&said), version)
     }
 
     fn read(&mut self, mut said: KafkaResponse<'_>, version: i16) -> Result<(), String> {
@@ -223,7 +223,7 @@ async fn read_produce_response(
     mut conn: KafkaConnection,
 ) -> Result<(KafkaConnection, Vec<PartitionOutcome>), String> {
     let said = conn.read_response().await?;
-    let outcomes = parse_outcomes(KafkaResponse(&said), conn.versions.produce)?;
+    let outcomes = parse_outcomes(KafkaResponse::new(&said), conn.versions.produce)?;
     Ok((conn, outcomes))
 }
 

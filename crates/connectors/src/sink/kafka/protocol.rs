@@ -2,6 +2,7 @@
 //! request is spoken the broker and we agree on first.
 
 use super::codes::error_name;
+use mqtt::ByteReader;
 use net::endpoint::{AsyncStream, ServerEndpoint};
 use net::scram::ScramHash;
 use net::scram::client::ScramClient;
@@ -83,7 +84,7 @@ impl KafkaEndpoint<'_> {
             SaslMechanism::Scram(ScramHash::Sha512) => "SCRAM-SHA-512",
         };
         let said = conn.request(KafkaApi::SaslHandshake, 1, |out| out.push_text(known)).await?;
-        match KafkaResponse(&said).read_i16()? {
+        match KafkaResponse::new(&said).read_i16()? {
             0 => {}
             code => return Err(format!("{known}: {}", error_name(code))),
         }
@@ -113,7 +114,7 @@ impl std::fmt::Debug for SaslCredentials {
 
 impl KafkaVersions {
     fn negotiate(said: &[u8]) -> Result<KafkaVersions, String> {
-        let mut said = KafkaResponse(said);
+        let mut said = KafkaResponse::new(said);
         match said.read_i16()? {
             0 => {}
             code => return Err(error_name(code)),
@@ -170,7 +171,7 @@ impl KafkaConnection {
     /// Sends one step of SASL and returns the response.
     async fn sasl_step(&mut self, proof: &[u8]) -> Result<String, String> {
         let said = self.request(KafkaApi::SaslAuthenticate, 0, |out| out.push_bytes(proof)).await?;
-        let mut said = KafkaResponse(&said);
+        let mut said = KafkaResponse::new(&said);
         let (code, why) = (said.read_i16()?, said.read_text()?);
         if code != 0 {
             return Err(
@@ -228,17 +229,19 @@ impl KafkaRequest {
 }
 
 /// An answer as far as it is not read.
-pub(super) struct KafkaResponse<'a>(pub(super) &'a [u8]);
+pub(super) struct KafkaResponse<'a>(ByteReader<'a>);
 
 impl<'a> KafkaResponse<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> KafkaResponse<'a> {
+        KafkaResponse(ByteReader::new(bytes))
+    }
+
     fn take(&mut self, len: usize) -> Result<&'a [u8], String> {
-        let (cut, rest) = self.0.split_at_checked(len).ok_or(NO_SENSE)?;
-        self.0 = rest;
-        Ok(cut)
+        self.0.bytes(len).ok_or_else(|| NO_SENSE.into())
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        self.take(N)?.try_into().map_err(|_| NO_SENSE.into())
+        self.0.array().ok_or_else(|| NO_SENSE.into())
     }
 
     pub(super) fn read_bool(&mut self) -> Result<bool, String> {
