@@ -2,6 +2,8 @@
 //!
 //! Placeholders may stand anywhere, also inside a level; an unknown `%` stands for itself.
 
+use mqtt::template::{TemplatePart, TextTemplate};
+
 /// Values of a client for the placeholders of a template.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TemplateValues<'a> {
@@ -16,38 +18,63 @@ pub(crate) struct TemplateValues<'a> {
     pub(crate) user_name: &'a str,
 }
 
-/// The name with every place filled in. `chance` gives `%rand_N` a number from 1 to N.
+/// A name that was parsed.
+#[derive(Clone, Debug)]
+pub(crate) struct BenchTemplate(TextTemplate<BenchPlaceholder>);
+
+#[derive(Clone, Copy, Debug)]
+enum BenchPlaceholder {
+    ClientId,
+    Message,
+    Number,
+    /// A number from 1 to this.
+    Random(u64),
+    Topic,
+    UserName,
+}
+
+impl BenchTemplate {
+    pub(crate) fn parse(text: &str) -> BenchTemplate {
+        BenchTemplate(TextTemplate::parse_letters(text, |rest| {
+            let place = rest.strip_prefix('%')?;
+            let (value, len) = match place.as_bytes().first()? {
+                b'i' => (BenchPlaceholder::Number, 1),
+                b't' => (BenchPlaceholder::Topic, 1),
+                b's' => (BenchPlaceholder::Message, 1),
+                b'c' => (BenchPlaceholder::ClientId, 1),
+                b'u' => (BenchPlaceholder::UserName, 1),
+                _ => rand_max(place).map(|(max, len)| (BenchPlaceholder::Random(max), len))?,
+            };
+            Some((TemplatePart::Value(value), 1 + len))
+        }))
+    }
+
+    /// Returns the name with every place filled in.
+    pub(crate) fn fill(&self, who: &TemplateValues<'_>, rng: &mut BenchRng) -> String {
+        let mut name = String::new();
+        self.0.fill(&mut name, |place, name| {
+            use std::fmt::Write as _;
+            let number = match place {
+                BenchPlaceholder::ClientId => return name.push_str(who.client_id),
+                BenchPlaceholder::UserName => return name.push_str(who.user_name),
+                BenchPlaceholder::Message => who.message,
+                BenchPlaceholder::Number => who.number,
+                BenchPlaceholder::Random(max) => rng.next() % (*max).max(1) + 1,
+                BenchPlaceholder::Topic => who.number % who.topics.max(1),
+            };
+            let _ = write!(name, "{number}");
+        });
+        name
+    }
+}
+
+/// Returns the name that a text stands for.
 pub(crate) fn fill_template(
     template: &str,
     who: &TemplateValues<'_>,
     rng: &mut BenchRng,
 ) -> String {
-    let mut name = String::with_capacity(template.len() + 8);
-    let mut rest = template;
-    while let Some(at) = rest.find('%') {
-        name.push_str(&rest[..at]);
-        let place = &rest[at + 1..];
-        let taken = match place.as_bytes().first() {
-            Some(b'i') => push(&mut name, who.number),
-            Some(b't') => push(&mut name, who.number % who.topics.max(1)),
-            Some(b's') => push(&mut name, who.message),
-            Some(b'c') => push(&mut name, who.client_id),
-            Some(b'u') => push(&mut name, who.user_name),
-            _ => match rand_max(place) {
-                Some((max, taken)) => {
-                    push(&mut name, rng.next() % max.max(1) + 1);
-                    taken
-                }
-                None => {
-                    name.push('%');
-                    0
-                }
-            },
-        };
-        rest = &place[taken..];
-    }
-    name.push_str(rest);
-    name
+    BenchTemplate::parse(template).fill(who, rng)
 }
 
 /// Returns the filters of a template: one, or with `%a` one per topic of the group.
@@ -87,12 +114,6 @@ const EXAMPLE_VALUES: TemplateValues<'_> =
 /// Whether the name changes from message to message: `%s` or `%rand_`.
 pub(crate) fn varies_by_message(template: &str) -> bool {
     template.contains("%s") || template.contains("%rand_")
-}
-
-fn push(name: &mut String, value: impl std::fmt::Display) -> usize {
-    use std::fmt::Write as _;
-    let _ = write!(name, "{value}");
-    1
 }
 
 /// `rand_100` is 100 and eight bytes long.

@@ -15,7 +15,6 @@ pub mod local_session;
 pub mod metrics;
 mod new_filters;
 pub mod option_rows;
-pub mod placeholders;
 pub mod report;
 #[cfg(feature = "sink")]
 pub mod sink;

@@ -10,7 +10,7 @@
 //! | `${1}`, `${2}`, ... | the levels which the first, second, ... wildcard of the filter matches |
 //! | `${bridge}`, `${gateway}` | the name of the link, by its kind |
 
-use crate::placeholders::{PlaceholderPart, parts};
+use mqtt::template::{TemplatePart, TextTemplate};
 use mqtt::topic::{check_topic, filter_error};
 use mqtt::{SharedFilter, filter_matches};
 use std::fmt;
@@ -20,12 +20,11 @@ use std::fmt;
 pub struct TopicMap {
     /// The filter as the link subscribes to it; may be a shared filter, `$share/{group}/{filter}`.
     pub filter: String,
-    template: Vec<TopicMapPart>,
+    template: TextTemplate<TopicMapPart>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TopicMapPart {
-    Text(String),
     Topic,
     /// The levels which a wildcard matched; wildcards are numbered from 0.
     Wildcard(usize),
@@ -78,13 +77,14 @@ impl TopicMap {
     /// name is not a valid topic name.
     pub fn apply(&self, topic: &str) -> Option<String> {
         let mut name = String::with_capacity(topic.len());
-        for piece in &self.template {
-            match piece {
-                TopicMapPart::Text(text) => name.push_str(text),
-                TopicMapPart::Topic => name.push_str(topic),
-                TopicMapPart::Wildcard(at) => name.push_str(self.capture(topic, *at)?),
-            }
-        }
+        let filled = self.template.try_fill(&mut name, |part, name| {
+            name.push_str(match part {
+                TopicMapPart::Topic => topic,
+                TopicMapPart::Wildcard(at) => self.capture(topic, *at).ok_or(())?,
+            });
+            Ok::<(), ()>(())
+        });
+        filled.ok()?;
         check_topic(&name).is_ok().then_some(name)
     }
 
@@ -133,26 +133,30 @@ impl TopicMap {
         let wildcards = self.plain_filter().split('/').filter(|level| is_wildcard(level)).count();
         let mut found: Vec<Option<&str>> = vec![None; wildcards];
         let (mut rest, mut whole) = (name, None);
-        for (at, piece) in self.template.iter().enumerate() {
-            if let TopicMapPart::Text(text) = piece {
-                rest = rest.strip_prefix(text.as_str())?;
-                continue;
-            }
-            let len = match self.template.get(at + 1) {
+        let parts = self.template.parts();
+        for (at, part) in parts.iter().enumerate() {
+            let place = match part {
+                TemplatePart::Text(text) => {
+                    rest = rest.strip_prefix(text.as_str())?;
+                    continue;
+                }
+                TemplatePart::Value(place) => place,
+            };
+            let len = match parts.get(at + 1) {
                 None => rest.len(),
                 // A topic may have what follows it in it, a level is shorter.
-                Some(TopicMapPart::Text(text)) if *piece == TopicMapPart::Topic => {
+                Some(TemplatePart::Text(text)) if *place == TopicMapPart::Topic => {
                     rest.rfind(text.as_str())?
                 }
-                Some(TopicMapPart::Text(text)) => rest.find(text.as_str())?,
+                Some(TemplatePart::Text(text)) => rest.find(text.as_str())?,
                 // Two that stand together could be cut anywhere.
-                Some(_) => return None,
+                Some(TemplatePart::Value(_)) => return None,
             };
             let (taken, after) = rest.split_at(len);
             rest = after;
-            match piece {
+            match place {
                 TopicMapPart::Wildcard(wildcard) => found[*wildcard] = Some(taken),
-                _ => whole = Some(taken),
+                TopicMapPart::Topic => whole = Some(taken),
             }
         }
         let topic = match whole {
@@ -201,41 +205,23 @@ fn parse_template(
     wildcards: usize,
     kind: &str,
     link: &str,
-) -> Result<Vec<TopicMapPart>, String> {
-    let mut pieces = Vec::new();
-    let push_text = |pieces: &mut Vec<TopicMapPart>, text: &str| match pieces.last_mut() {
-        _ if text.is_empty() => {}
-        Some(TopicMapPart::Text(before)) => before.push_str(text),
-        _ => pieces.push(TopicMapPart::Text(text.into())),
-    };
-    for part in parts(if template.is_empty() { "${topic}" } else { template })? {
-        let name = match part {
-            PlaceholderPart::Text(text) => {
-                push_text(&mut pieces, text);
-                continue;
-            }
-            PlaceholderPart::Name(name) => name,
-        };
-        match (name, name.parse::<usize>()) {
-            ("topic", _) => pieces.push(TopicMapPart::Topic),
-            (own, _) if own == kind => push_text(&mut pieces, link),
-            (_, Ok(at)) if (1..=wildcards).contains(&at) => {
-                pieces.push(TopicMapPart::Wildcard(at - 1))
-            }
-            (_, Ok(_)) => {
-                return Err(format!(
-                    "{template:?} names ${{{name}}}, and the filter has {wildcards} wildcards"
-                ));
-            }
-            _ => {
-                return Err(format!(
-                    "{template:?} names ${{{name}}}, use ${{topic}}, ${{1}} and so on for the \
-                     filter's wildcards, or ${{{kind}}}"
-                ));
-            }
+) -> Result<TextTemplate<TopicMapPart>, String> {
+    let text = if template.is_empty() { "${topic}" } else { template };
+    let name = |name: &str| match (name, name.parse::<usize>()) {
+        ("topic", _) => Ok(TemplatePart::Value(TopicMapPart::Topic)),
+        (own, _) if own == kind => Ok(TemplatePart::Text(link.to_string())),
+        (_, Ok(at)) if (1..=wildcards).contains(&at) => {
+            Ok(TemplatePart::Value(TopicMapPart::Wildcard(at - 1)))
         }
-    }
-    Ok(pieces)
+        (_, Ok(_)) => {
+            Err(format!("${{{name}}} is named, and the filter has {wildcards} wildcards"))
+        }
+        _ => Err(format!(
+            "${{{name}}} is an unknown variable, use ${{topic}}, ${{1}} and so on for the \
+             filter's wildcards, or ${{{kind}}}"
+        )),
+    };
+    Ok(TextTemplate::parse_signs(text, name, |_| Ok(None))?)
 }
 
 impl fmt::Display for TopicMap {
@@ -318,7 +304,7 @@ mod tests {
             ("$share//a", "", "not a topic filter: it is not $share/GROUP/FILTER"),
             ("a/+", "${2}", "has 1 wildcards"),
             ("a", "${x}", "use ${topic}"),
-            ("a", "${topic", "without a"),
+            ("a", "${topic", "without its }"),
             ("a", "b/+", "makes no topic names: use the name on the other side, without + and #"),
             ("a", "b/+", "such as \"site/${topic}\";"),
             ("x/#", "x/#", "such as \"x/${1}\";"),

@@ -13,6 +13,7 @@ pub mod frame;
 pub mod packet;
 pub mod property;
 pub mod reason_code;
+pub mod template;
 pub mod text;
 pub mod topic;
 pub mod violation;

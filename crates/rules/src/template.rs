@@ -2,15 +2,13 @@
 
 use crate::budget::{Budget, RunError};
 use crate::value::{Value, ValueMap};
+use mqtt::template::TextTemplate;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowTemplate {
-    pieces: Box<[RowTemplatePiece]>,
-}
+pub struct RowTemplate(TextTemplate<RowPlaceholder>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum RowTemplatePiece {
-    Text(Box<str>),
+enum RowPlaceholder {
     /// The row as JSON.
     Whole,
     Path(Box<str>, Box<[RowTemplateStep]>),
@@ -23,31 +21,17 @@ enum RowTemplateStep {
     At(usize),
 }
 
-const OPEN: &str = "${";
-
 impl RowTemplate {
     /// Or what is wrong with it, and what would be right.
     pub fn parse(text: &str) -> Result<RowTemplate, String> {
-        let (mut pieces, mut rest) = (Vec::new(), text);
-        while let Some((before, after)) = rest.split_once(OPEN) {
-            let Some((inside, after)) = after.split_once('}') else {
-                return Err(format!("{text:?} has a ${{ without its }}"));
-            };
-            if !before.is_empty() {
-                pieces.push(RowTemplatePiece::Text(before.into()));
-            }
-            let piece = parse_piece(inside);
-            pieces.push(piece.ok_or_else(|| {
+        let template = TextTemplate::parse(text, |inside| {
+            parse_placeholder(inside).ok_or_else(|| {
                 format!(
                     "${{{inside}}} is not a placeholder, use ${{name}}, ${{name.key[1]}} or ${{.}}"
                 )
-            })?);
-            rest = after;
-        }
-        if !rest.is_empty() {
-            pieces.push(RowTemplatePiece::Text(rest.into()));
-        }
-        Ok(RowTemplate { pieces: pieces.into() })
+            })
+        });
+        Ok(RowTemplate(template?))
     }
 
     /// Appends it with a row's values: bytes as they are, a text without its quotes, the rest as
@@ -59,32 +43,34 @@ impl RowTemplate {
         budget: &mut Budget,
         out: &mut Vec<u8>,
     ) -> Result<bool, RunError> {
-        let mut has_all = true;
-        for piece in &self.pieces {
-            let before = out.len();
-            match piece {
-                RowTemplatePiece::Text(text) => out.extend_from_slice(text.as_bytes()),
-                RowTemplatePiece::Whole => {
+        let (mut has_all, mut paid) = (true, out.len());
+        self.0.try_fill(out, |place, out| {
+            match place {
+                RowPlaceholder::Whole => {
                     let mut text = String::new();
                     row.write_json(&mut text);
                     out.extend_from_slice(text.as_bytes());
                 }
-                RowTemplatePiece::Path(name, steps) => {
+                RowPlaceholder::Path(name, steps) => {
                     has_all &= match row.get(name) {
                         Some(value) => write_path(value, steps, budget, out)?,
                         None => write_null(out),
                     };
                 }
             }
-            budget.take(out.len() - before)?;
-        }
+            // With the text in front of it.
+            budget.take(out.len() - paid)?;
+            paid = out.len();
+            Ok(())
+        })?;
+        budget.take(out.len() - paid)?;
         Ok(has_all)
     }
 }
 
-fn parse_piece(inside: &str) -> Option<RowTemplatePiece> {
+fn parse_placeholder(inside: &str) -> Option<RowPlaceholder> {
     if inside == "." {
-        return Some(RowTemplatePiece::Whole);
+        return Some(RowPlaceholder::Whole);
     }
     let end = inside.find(['.', '[']).unwrap_or(inside.len());
     let (name, mut rest) = inside.split_at(end);
@@ -104,7 +90,7 @@ fn parse_piece(inside: &str) -> Option<RowTemplatePiece> {
         steps.push(step);
         rest = after;
     }
-    (!name.is_empty()).then(|| RowTemplatePiece::Path(name.into(), steps.into()))
+    (!name.is_empty()).then(|| RowPlaceholder::Path(name.into(), steps.into()))
 }
 
 /// Writes what stands there. A text on the way is looked into as JSON, as a payload is.

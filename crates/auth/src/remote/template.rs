@@ -3,20 +3,13 @@
 
 use broker::authorization::authz::{AclAction, AuthzRequest};
 use broker::{AuthRequest, ListenerId, PeerAddress};
+use mqtt::template::{TemplatePart, TextTemplate, unknown_placeholder};
 use net::server_url::percent_encode;
 use net::sql::{BOUND, quote_after};
 use std::borrow::Cow;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AuthTemplate {
-    pieces: Vec<AuthTemplatePart>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum AuthTemplatePart {
-    Text(String),
-    Value(AuthVariable),
-}
+pub struct AuthTemplate(TextTemplate<AuthVariable>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthVariable {
@@ -175,123 +168,78 @@ impl AuthTemplate {
     }
 
     fn read(text: &str, letters: bool, about: TemplateScope) -> Result<AuthTemplate, String> {
-        let mut template = AuthTemplate::default();
-        let mut rest = text;
-        while let Some(at) = rest.find(if letters { &['$', '%'][..] } else { &['$'][..] }) {
-            template.push_text(&rest[..at]);
-            rest = &rest[at..];
-            let (value, len) = match rest.strip_prefix("${") {
-                Some(inside) => parse_named(inside, about)?,
-                None if rest.starts_with('%') => parse_letter(rest, about)?,
-                None => (None, 1),
-            };
-            match value {
-                Some(value) => template.pieces.push(AuthTemplatePart::Value(value)),
-                None if rest.starts_with("%%") => template.push_text("%"),
-                None => template.push_text(&rest[..len]),
-            }
-            rest = &rest[len..];
-        }
-        template.push_text(rest);
-        Ok(template)
-    }
-
-    fn push_text(&mut self, more: &str) {
-        match self.pieces.last_mut() {
-            _ if more.is_empty() => {}
-            Some(AuthTemplatePart::Text(text)) => text.push_str(more),
-            _ => self.pieces.push(AuthTemplatePart::Text(more.into())),
-        }
+        let name = |name: &str| named_variable(name, about).map(TemplatePart::Value);
+        let template = TextTemplate::parse_signs(text, name, |rest| match letters {
+            true if rest.starts_with('%') => parse_letter(rest, about),
+            _ => Ok(None),
+        });
+        Ok(AuthTemplate(template?))
     }
 
     #[cfg(any(feature = "http", feature = "redis"))]
     pub fn has(&self, wanted: AuthVariable) -> bool {
-        self.pieces.contains(&AuthTemplatePart::Value(wanted))
+        self.0.values().any(|value| *value == wanted)
     }
 
     /// Fills the template for a URL, with percent-encoded values.
     pub fn fill_url(&self, values: AuthVariableSource<'_>) -> String {
         let mut out = String::new();
-        for piece in &self.pieces {
-            match piece {
-                AuthTemplatePart::Text(text) => out.push_str(text),
-                AuthTemplatePart::Value(value) => percent_encode(&value.resolve(values), &mut out),
-            }
-        }
+        self.0.fill(&mut out, |value, out| percent_encode(&value.resolve(values), out));
         out
     }
 
     /// Fills the template without escaping, for a value that is passed as a whole.
     pub fn fill(&self, values: AuthVariableSource<'_>) -> Vec<u8> {
         let mut out = Vec::new();
-        for piece in &self.pieces {
-            match piece {
-                AuthTemplatePart::Text(text) => out.extend_from_slice(text.as_bytes()),
-                AuthTemplatePart::Value(value) => out.extend_from_slice(&value.resolve(values)),
-            }
-        }
+        self.0.fill(&mut out, |value, out: &mut Vec<u8>| out.extend(&*value.resolve(values)));
         out
     }
 
     /// Returns the query with `mark` in the place of each variable, and the variables to bind. A
     /// placeholder inside quotes is an error, since the mark would be literal text there.
     pub fn bind(&self, mark: fn(usize) -> String) -> Result<(String, Vec<AuthVariable>), String> {
-        let (mut query, mut values, mut quote) = (String::new(), Vec::new(), None);
-        for piece in &self.pieces {
-            match piece {
-                AuthTemplatePart::Text(text) => {
-                    quote = quote_after(quote, text);
-                    query.push_str(text);
-                }
-                AuthTemplatePart::Value(_) if quote.is_some() => {
-                    return Err(BOUND.into());
-                }
-                AuthTemplatePart::Value(value) => {
-                    values.push(*value);
-                    query.push_str(&mark(values.len()));
-                }
-            }
-        }
-        Ok((query, values))
+        let (query, values) = self.0.bind(mark, quote_after).ok_or(BOUND)?;
+        Ok((query, values.into_iter().copied().collect()))
     }
 }
 
-/// After `${`.
-fn parse_named(
-    inside: &str,
-    about: TemplateScope,
-) -> Result<(Option<AuthVariable>, usize), String> {
-    let name = inside.split_once('}').map(|(name, _)| name);
+fn named_variable(name: &str, about: TemplateScope) -> Result<AuthVariable, String> {
     let known = NAMES.iter().filter(|(.., value)| value.is_allowed_in(about));
-    match known.clone().find(|(known, ..)| Some(*known) == name) {
-        Some((known, _, value)) => Ok((Some(*value), known.len() + 3)),
+    match known.clone().find(|(known, ..)| *known == name) {
+        Some((.., value)) => Ok(*value),
         None => {
             let all: Vec<String> = known.map(|(name, ..)| format!("${{{name}}}")).collect();
-            Err(format!("no such placeholder, use one of {}", all.join(" ")))
+            let all = all.iter().map(String::as_str);
+            Err(unknown_placeholder(&format!("${{{name}}}"), all))
         }
     }
 }
 
 /// From the percent sign on.
-fn parse_letter(rest: &str, about: TemplateScope) -> Result<(Option<AuthVariable>, usize), String> {
+fn parse_letter(
+    rest: &str,
+    about: TemplateScope,
+) -> Result<Option<(TemplatePart<AuthVariable>, usize)>, String> {
     let bytes = rest.as_bytes();
     let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     if is_hex(1) && is_hex(2) {
-        return Ok((None, 3));
+        return Ok(None);
     }
-    let letter = bytes.get(1).copied().map(char::from);
+    let letter = rest.chars().nth(1);
     if letter == Some('%') {
-        return Ok((None, 2));
+        return Ok(Some((TemplatePart::Text("%".to_string()), 2)));
     }
     let is_known =
         |(_, c, value): &&(_, char, AuthVariable)| value.is_allowed_in(about) && *c != NO_LETTER;
     let known = NAMES.iter().filter(is_known);
     match known.clone().find(|(_, known, _)| Some(*known) == letter) {
-        Some((_, _, value)) => Ok((Some(*value), 2)),
+        Some((_, _, value)) => Ok(Some((TemplatePart::Value(*value), 2))),
         None => {
             let mut all: Vec<String> = known.map(|(_, c, _)| format!("%{c}")).collect();
             all.dedup();
-            Err(format!("no such placeholder, use one of {}, or %%", all.join(" ")))
+            all.push("%%".to_string());
+            let wrong: String = rest.chars().take(2).collect();
+            Err(unknown_placeholder(&wrong, all.iter().map(String::as_str)))
         }
     }
 }
@@ -388,7 +336,11 @@ mod tests {
         assert_eq!(filled("${action} ${qos} ${retain} ${namespace}"), "subscribe 1 false n");
         for wrong in ["${password}", "%P", "%d", "%\0"] {
             let why = AuthTemplate::parse_wish(wrong).unwrap_err();
-            assert!(why.contains("use one of") && !why.contains("assword"), "{why}");
+            assert!(
+                why.contains("use one of ${username}, ") || why.contains("use one of %u, "),
+                "{why}"
+            );
+            assert!(!why.contains("%P,") && !why.contains("{password},"), "{why}");
         }
         assert!(
             AuthTemplate::parse("${topic}", true).is_err()
@@ -400,7 +352,7 @@ mod tests {
     fn what_is_no_placeholder_is_told() {
         for wrong in ["${user}", "${username", "%x", "%", "a%\u{e9}"] {
             let why = AuthTemplate::parse(wrong, true).unwrap_err();
-            assert!(why.starts_with("no such placeholder, use one of"), "{why}");
+            assert!(why.starts_with("at character "), "{why}");
         }
         assert!(AuthTemplate::parse("%x", false).is_ok());
     }

@@ -1,6 +1,7 @@
 //! A client of the load: state of its connection, pending output, and received streams.
 
 use super::transport::{ClientTransport, QuicEndpoints};
+use crate::template::BenchTemplate;
 use crate::track::StreamTracks;
 use mqtt::ProtocolVersion;
 use mqtt::client::UnacknowledgedPackets;
@@ -63,6 +64,8 @@ pub(crate) struct LoadClient {
 #[derive(Debug)]
 pub(crate) struct LoadPublisher {
     pub(crate) topic: String,
+    /// Parsed `topic`, if that differs from message to message.
+    pub(crate) template: Option<BenchTemplate>,
     /// Stream number within the test; the number in payloads adds the first stream of the test.
     pub(crate) stream: u32,
     /// Number of messages published so far.

@@ -3,7 +3,7 @@
 
 use super::client::{ClientState, LoadClient, LoadPublisher};
 use crate::plan::{ConsumerIndex, LoadPlan, share_filter};
-use crate::template::{self, BenchRng, TemplateValues};
+use crate::template::{self, BenchRng, BenchTemplate, TemplateValues};
 use crate::track::StreamTracks;
 use mqtt::client::UnacknowledgedPackets;
 use std::collections::HashMap;
@@ -88,14 +88,16 @@ impl ClientDistributor<'_> {
         let publisher = group.publish.as_ref().map(|publishing| {
             let user_name = group.user_name(&who, &mut rng).unwrap_or_default();
             let who = TemplateValues { user_name: &user_name, ..who };
-            let topic = if template::varies_by_message(&publishing.topic) {
-                publishing.topic.clone()
-            } else {
-                template::fill_template(&publishing.topic, &who, &mut rng)
+            let template = template::varies_by_message(&publishing.topic)
+                .then(|| BenchTemplate::parse(&publishing.topic));
+            let topic = match &template {
+                Some(_) => publishing.topic.clone(),
+                None => template::fill_template(&publishing.topic, &who, &mut rng),
             };
             let publisher = LoadPublisher {
                 consumer_count: wanted.consumers_of(&topic),
                 topic,
+                template,
                 stream: *stream,
                 seq: 0,
                 unacknowledged: UnacknowledgedPackets::default(),

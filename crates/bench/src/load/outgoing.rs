@@ -7,8 +7,7 @@ use crate::limits::{SPARE_BYTES_MAX, SPARES_MAX, UNSENT_BYTES_MAX};
 use crate::load_stats::{LatencySampler, LoadCounter, LoadFailure};
 use crate::plan::{PublishPace, PublishPlan};
 use crate::stamp::PayloadStamp;
-use crate::template::{self, TemplateValues};
-use mqtt::client::success_ack;
+use crate::template::TemplateValues;
 use mqtt::property::{PropertiesBuf, Property};
 use mqtt::{
     Connect, Disconnect, PacketId, PacketType, Properties, Publish, QoS, ReasonCode, Subscribe,
@@ -253,7 +252,7 @@ impl LoadThread {
         };
         let mut filled = String::new();
         let mut topic = &publisher.topic;
-        if template::varies_by_message(topic) {
+        if let Some(template) = &publisher.template {
             let who = TemplateValues {
                 number: client.number,
                 topics: plan.groups[at_group].topics,
@@ -263,7 +262,7 @@ impl LoadThread {
             };
             let mut rng =
                 super::distribution::client_rng(plan, client.index ^ u64::from(stamp.seq) << 32);
-            filled = template::fill_template(topic, &who, &mut rng);
+            filled = template.fill(&who, &mut rng);
             topic = &filled;
         }
         let mut out = std::mem::take(&mut client.out);

@@ -6,8 +6,10 @@
 //! topics, a denying rule if both filters share a single topic. So a granted subscription may
 //! receive every matching message, and delivery needs no further check.
 
+use crate::authorization::placeholders::NameVariable;
 use crate::connection::peer::ListenerId;
 use mqtt::filter_matches;
+use mqtt::template::TextTemplate;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -145,7 +147,8 @@ impl IpNetwork {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicPattern {
     text: Box<str>,
-    has_variables: bool,
+    /// Absent where the text is the filter.
+    template: Option<Box<TextTemplate<NameVariable>>>,
     /// Whether the rule applies to this filter or topic only, not to matching topics.
     is_exact: bool,
     /// Common first bytes of every matching topic, at most eight, ...
@@ -182,7 +185,8 @@ enum ResolvedPattern<'a> {
     UnsafeValue,
 }
 
-const VARIABLES: [&str; 3] = ["${clientid}", "${username}", "${cert_cn}"];
+const VARIABLES: [NameVariable; 3] =
+    [NameVariable::ClientId, NameVariable::User, NameVariable::CommonName];
 
 impl fmt::Display for TopicPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -193,18 +197,15 @@ impl fmt::Display for TopicPattern {
 impl TopicPattern {
     /// Parses a pattern. The error names the wrong part and shows a valid filter.
     pub fn parse(text: &str) -> Result<TopicPattern, String> {
-        let plain = VARIABLES.iter().fold(text.to_string(), |text, name| text.replace(name, "x"));
-        if plain.contains("${") {
-            return Err(format!(
-                "{text:?} has an unknown variable, use ${{clientid}}, ${{username}} or ${{cert_cn}}"
-            ));
-        }
+        let template = TextTemplate::parse(text, |name| NameVariable::parse(name, &VARIABLES))?;
+        let mut plain = String::new();
+        template.fill(&mut plain, |_, plain| plain.push('x'));
         mqtt::topic::check_filter(&plain).map_err(|_| {
             format!("{text:?} is not a topic filter, use one like \"a/+/c\" or \"a/#\"")
         })?;
-        let has_variables = plain != text;
-        let (head, mask) = if has_variables { (0, 0) } else { head_of_matching_topics(text) };
-        Ok(TopicPattern { text: text.into(), has_variables, is_exact: false, head, mask })
+        let template = (plain != text).then(|| Box::new(template));
+        let (head, mask) = if template.is_some() { (0, 0) } else { head_of_matching_topics(text) };
+        Ok(TopicPattern { text: text.into(), template, is_exact: false, head, mask })
     }
 
     /// Parses a pattern that applies to a subscription with this very filter, or a publish to this
@@ -214,21 +215,26 @@ impl TopicPattern {
     }
 
     fn of(&self, who: &AclSubject, client_id: &str) -> ResolvedPattern<'_> {
-        if !self.has_variables {
+        let Some(template) = &self.template else {
             return ResolvedPattern::Resolved(Cow::Borrowed(&self.text));
-        }
-        let values = [Some(client_id), who.user.as_deref(), who.common_name.as_deref()];
-        let mut text = self.text.to_string();
-        for (name, value) in VARIABLES.iter().zip(values) {
-            if !self.text.contains(name) {
-                continue;
+        };
+        let value = |variable: &NameVariable| match variable {
+            NameVariable::ClientId => Some(client_id),
+            NameVariable::User => who.user.as_deref(),
+            NameVariable::CommonName => who.common_name.as_deref(),
+            NameVariable::Host => None,
+        };
+        for variable in VARIABLES {
+            if template.values().any(|used| *used == variable) {
+                match value(&variable) {
+                    None | Some("") => return ResolvedPattern::NoValue,
+                    Some(value) if !is_one_level(value) => return ResolvedPattern::UnsafeValue,
+                    Some(_) => {}
+                }
             }
-            match value {
-                None | Some("") => return ResolvedPattern::NoValue,
-                Some(value) if !is_one_level(value) => return ResolvedPattern::UnsafeValue,
-                Some(value) => text = text.replace(name, value),
-            }
         }
+        let mut text = String::with_capacity(self.text.len());
+        template.fill(&mut text, |used, text| text.push_str(value(used).unwrap_or_default()));
         ResolvedPattern::Resolved(Cow::Owned(text))
     }
 }

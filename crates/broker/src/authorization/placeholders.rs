@@ -7,25 +7,23 @@ use crate::connection::peer::PeerInfo;
 use crate::input::SessionId;
 use crate::routing::namespace::split_client_id;
 use crate::shard::Shard;
+use mqtt::template::{TemplatePart, TextTemplate, unknown_placeholder};
 use std::borrow::Cow;
 use std::net::IpAddr;
 
 /// A name with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NameTemplate {
-    parts: Vec<NameTemplatePart>,
-}
+pub struct NameTemplate(TextTemplate<NamePlaceholder>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum NameTemplatePart {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NamePlaceholder {
     Variable(NameVariable),
     /// Capture group of a regular expression, by number.
     Group(usize),
-    Text(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NameVariable {
+pub(crate) enum NameVariable {
     ClientId,
     CommonName,
     Host,
@@ -33,15 +31,26 @@ enum NameVariable {
 }
 
 /// The placeholders as spelled in permission rules, and as in EMQX.
-const VARIABLES: [(&str, NameVariable); 7] = [
+const VARIABLES: [(&str, NameVariable); 4] = [
     ("${clientid}", NameVariable::ClientId),
     ("${username}", NameVariable::User),
     ("${cert_cn}", NameVariable::CommonName),
     ("${host}", NameVariable::Host),
-    ("%c", NameVariable::ClientId),
-    ("%u", NameVariable::User),
-    ("%h", NameVariable::Host),
 ];
+/// ... and as EMQX does.
+const LETTERS: [(&str, NameVariable); 3] =
+    [("%c", NameVariable::ClientId), ("%u", NameVariable::User), ("%h", NameVariable::Host)];
+
+impl NameVariable {
+    /// Returns the variable of a name between `${` and `}`, if it is one of those that are allowed.
+    pub(crate) fn parse(name: &str, allowed: &[NameVariable]) -> Result<NameVariable, String> {
+        let known = VARIABLES.iter().filter(|(_, variable)| allowed.contains(variable));
+        let spelled = format!("${{{name}}}");
+        let found = known.clone().find(|(known, _)| *known == spelled);
+        let all = known.map(|(known, _)| *known);
+        found.map(|(_, variable)| *variable).ok_or_else(|| unknown_placeholder(&spelled, all))
+    }
+}
 
 /// Values of the placeholders for one client.
 #[derive(Debug)]
@@ -83,45 +92,21 @@ impl NameTemplate {
     /// Parses a template. With `groups` above 0, `$1`, `$2` and so on are capture groups. The error
     /// names the wrong part and shows valid ones.
     pub fn parse(text: &str, groups: usize) -> Result<NameTemplate, String> {
-        let (mut parts, mut rest) = (Vec::new(), text);
-        let mut plain = String::new();
-        while let Some(first) = rest.chars().next() {
-            let variable = VARIABLES.iter().find(|(spelled, _)| rest.starts_with(spelled));
-            let digits = rest.strip_prefix('$').filter(|_| groups > 0).unwrap_or_default();
-            let digits = digits.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
-            let (part, len) = match variable {
-                Some(&(spelled, variable)) => (NameTemplatePart::Variable(variable), spelled.len()),
-                None if !digits.is_empty() => {
-                    let at = digits.parse().ok().filter(|at| (1..groups + 1).contains(at));
-                    let at = at.ok_or_else(|| {
-                        format!(
-                            "${digits} is not a group of the regular expression, it has {groups}"
-                        )
-                    })?;
-                    (NameTemplatePart::Group(at), 1 + digits.len())
-                }
-                None if rest.starts_with("${") => {
-                    return Err(format!(
-                        "{text:?} has an unknown variable, use ${{clientid}}, ${{username}}, \
-                         ${{cert_cn}} or ${{host}}"
-                    ));
-                }
-                None => {
-                    plain.push(first);
-                    rest = &rest[first.len_utf8()..];
-                    continue;
-                }
-            };
-            if !plain.is_empty() {
-                parts.push(NameTemplatePart::Text(std::mem::take(&mut plain)));
+        let all = VARIABLES.map(|(_, variable)| variable);
+        let name = |name: &str| {
+            let variable = NameVariable::parse(name, &all)?;
+            Ok(TemplatePart::Value(NamePlaceholder::Variable(variable)))
+        };
+        let template = TextTemplate::parse_signs(text, name, |rest| {
+            if let Some(digits) = rest.strip_prefix('$').filter(|_| groups > 0) {
+                return parse_group(digits, groups);
             }
-            parts.push(part);
-            rest = &rest[len..];
-        }
-        if !plain.is_empty() || parts.is_empty() {
-            parts.push(NameTemplatePart::Text(plain));
-        }
-        Ok(NameTemplate { parts })
+            let letter = LETTERS.iter().find(|(spelled, _)| rest.starts_with(spelled));
+            Ok(letter.map(|(spelled, variable)| {
+                (TemplatePart::Value(NamePlaceholder::Variable(*variable)), spelled.len())
+            }))
+        });
+        Ok(NameTemplate(template?))
     }
 
     /// Returns the text for a client. `None` if a value is missing or is not a single topic level,
@@ -132,27 +117,40 @@ impl NameTemplate {
         group: impl Fn(usize) -> &'a str,
     ) -> Option<String> {
         let mut text = String::new();
-        for part in &self.parts {
-            match part {
-                NameTemplatePart::Group(at) => text.push_str(group(*at)),
-                NameTemplatePart::Variable(variable) => {
+        let filled = self.0.try_fill(&mut text, |place, text| {
+            match place {
+                NamePlaceholder::Group(at) => text.push_str(group(*at)),
+                NamePlaceholder::Variable(variable) => {
                     let value = whom.value(*variable).filter(|value| is_one_level(value));
-                    text.push_str(&value?);
+                    text.push_str(&value.ok_or(())?);
                 }
-                NameTemplatePart::Text(plain) => text.push_str(plain),
             }
-        }
-        Some(text)
+            Ok::<(), ()>(())
+        });
+        filled.ok().map(|()| text)
     }
 
     /// Returns the text with `x` as every value, for a syntax check.
     pub fn example(&self) -> String {
-        let part = |part: &NameTemplatePart| match part {
-            NameTemplatePart::Text(plain) => plain.clone(),
-            NameTemplatePart::Variable(_) | NameTemplatePart::Group(_) => "x".to_string(),
-        };
-        self.parts.iter().map(part).collect()
+        let mut text = String::new();
+        self.0.fill(&mut text, |_, text| text.push('x'));
+        text
     }
+}
+
+/// Parses the number of a group, behind its `$`.
+fn parse_group(
+    rest: &str,
+    groups: usize,
+) -> Result<Option<(TemplatePart<NamePlaceholder>, usize)>, String> {
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+    if digits.is_empty() {
+        return Ok(None);
+    }
+    let at = digits.parse().ok().filter(|at| (1..groups + 1).contains(at)).ok_or_else(|| {
+        format!("${digits} is not a group of the regular expression, it has {groups}")
+    })?;
+    Ok(Some((TemplatePart::Value(NamePlaceholder::Group(at)), 1 + digits.len())))
 }
 
 impl Shard {

@@ -10,11 +10,13 @@
 //!
 //! MQTT text never contains NUL [MQTT-1.5.4-2], so no client can send another's name.
 
+use crate::authorization::placeholders::NameVariable;
 use crate::connection::authentication::AuthOutcome;
 use crate::connection::refusal::Refusal;
 use crate::input::ConnId;
 use crate::session::session_table::Session;
 use crate::shard::Shard;
+use mqtt::template::TextTemplate;
 use mqtt::{Property, SharedFilter};
 use std::borrow::Cow;
 use std::fmt;
@@ -23,6 +25,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceTemplate {
     text: Box<str>,
+    template: TextTemplate<NameVariable>,
 }
 
 /// Bound of a namespace in bytes, since `Session` holds the prefix length (namespace and `/`) as
@@ -31,8 +34,7 @@ pub const NAMESPACE_BYTES_MAX: usize = 254;
 /// Levels of a namespace, in addition to the levels which `topic_levels_max` bounds.
 const LEVELS_MAX: usize = 8;
 
-const USER: &str = "${username}";
-const COMMON_NAME: &str = "${cert_cn}";
+const VARIABLES: [NameVariable; 2] = [NameVariable::User, NameVariable::CommonName];
 
 impl NamespaceTemplate {
     /// Parses the option's value. Returns `None` for the empty text, which means no namespace.
@@ -40,36 +42,36 @@ impl NamespaceTemplate {
         if text.is_empty() {
             return Ok(None);
         }
-        let plain = text.replace(USER, "x").replace(COMMON_NAME, "x");
-        if plain.contains("${") {
-            return Err(format!("an unknown variable, use {USER} or {COMMON_NAME}"));
-        }
+        let template = TextTemplate::parse(text, |name| NameVariable::parse(name, &VARIABLES))?;
+        let mut plain = String::new();
+        template.fill(&mut plain, |_, plain| plain.push('x'));
         if !is_valid_namespace(&plain) {
             let why = "no namespace, use one like \"tenant\" or \"tenants/${username}\"";
             return Err(why.to_string());
         }
-        Ok(Some(NamespaceTemplate { text: text.into() }))
+        Ok(Some(NamespaceTemplate { text: text.into(), template }))
     }
 
     /// Whether the namespace depends on the client: its user name or its certificate.
     pub fn has_variables(&self) -> bool {
-        self.text.contains("${")
+        self.template.values().next().is_some()
     }
 
     /// Whether the template contains `${username}`.
     pub fn asks_for_user(&self) -> bool {
-        self.text.contains(USER)
+        self.template.values().any(|variable| *variable == NameVariable::User)
     }
 
     /// Returns the namespace of a client, or `None` if a value is missing or is not a single level.
     fn of(&self, user: Option<&str>, common_name: Option<&str>) -> Option<Box<str>> {
-        let mut text = self.text.to_string();
-        for (variable, value) in [(USER, user), (COMMON_NAME, common_name)] {
-            if text.contains(variable) {
-                let value = value.filter(|value| !value.contains(['/', '$']))?;
-                text = text.replace(variable, value);
-            }
-        }
+        let mut text = String::new();
+        let filled = self.template.try_fill(&mut text, |variable, text| {
+            let value = if *variable == NameVariable::User { user } else { common_name };
+            let value = value.filter(|value| !value.contains(['/', '$']));
+            text.push_str(value.ok_or(())?);
+            Ok::<(), ()>(())
+        });
+        filled.ok()?;
         is_valid_namespace(&text).then(|| text.into())
     }
 }

@@ -5,26 +5,21 @@
 //! text is needed.
 
 use super::message::{MessageField, MessageValue, SinkMessage};
-use crate::placeholders::{PlaceholderPart, parts};
 use base64ct::{Base64, Encoding};
+use mqtt::template::{TemplatePart, TextTemplate};
 use net::server_url::percent_encode;
 use net::sql::{BOUND, quote_after};
 use std::borrow::Cow;
 
 /// A parsed template. Fields are [`MessageField`]s.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SinkTemplate {
-    pieces: Vec<SinkTemplatePart>,
-}
+pub struct SinkTemplate(TextTemplate<SinkPlaceholder>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum SinkTemplatePart {
-    Text(String),
-    /// `is_inside` where JSON has it within quotes.
-    Field {
-        field: MessageField,
-        is_inside: bool,
-    },
+struct SinkPlaceholder {
+    field: MessageField,
+    /// JSON has it within quotes.
+    is_inside: bool,
 }
 
 /// Encoding of values in [`SinkTemplate::fill`].
@@ -42,70 +37,54 @@ pub enum ValueEncoding {
 
 impl SinkTemplate {
     pub fn parse(text: &str) -> Result<SinkTemplate, String> {
-        let (mut pieces, mut is_inside) = (Vec::new(), false);
-        for part in parts(text)? {
+        let mut template = TextTemplate::parse(text, |name| {
+            Ok(SinkPlaceholder { field: MessageField::parse(name)?, is_inside: false })
+        })?;
+        let mut is_inside = false;
+        for part in template.parts_mut() {
             match part {
-                PlaceholderPart::Text(text) => {
-                    is_inside = in_string_after(is_inside, text);
-                    pieces.push(SinkTemplatePart::Text(text.into()));
-                }
-                PlaceholderPart::Name(name) => {
-                    pieces.push(SinkTemplatePart::Field {
-                        field: MessageField::parse(name)?,
-                        is_inside,
-                    });
-                }
+                TemplatePart::Text(text) => is_inside = in_string_after(is_inside, text),
+                TemplatePart::Value(place) => place.is_inside = is_inside,
             }
         }
-        Ok(SinkTemplate { pieces })
+        Ok(SinkTemplate(template))
     }
 
     /// Checks that the filled template is JSON for any values.
     pub fn check_json(&self) -> Result<(), String> {
         let mut sample = String::new();
-        for piece in &self.pieces {
-            sample.push_str(match piece {
-                SinkTemplatePart::Text(text) => text,
-                SinkTemplatePart::Field { is_inside: true, .. } => "x",
-                SinkTemplatePart::Field { .. } => "0",
-            });
-        }
+        self.0.fill(&mut sample, |place, out| out.push(if place.is_inside { 'x' } else { '0' }));
         let read = serde_json::from_str::<serde_json::Value>(&sample);
         read.map(drop).map_err(|error| format!("not JSON once it is filled: {error}"))
     }
 
     pub fn fill(&self, message: &SinkMessage, tongue: ValueEncoding, out: &mut Vec<u8>) {
-        for piece in &self.pieces {
-            match piece {
-                SinkTemplatePart::Text(text) => out.extend_from_slice(text.as_bytes()),
-                SinkTemplatePart::Field { field, is_inside } => match tongue {
-                    ValueEncoding::Json if *is_inside => {
-                        let text = text_of(&message.value(field)).into_owned();
-                        let quoted = serde_json::Value::String(text).to_string();
-                        out.extend_from_slice(&quoted.as_bytes()[1..quoted.len() - 1]);
-                    }
-                    ValueEncoding::Json => json_of(message, field, out),
-                    ValueEncoding::Url => {
-                        let mut text = String::new();
-                        percent_encode(text_of(&message.value(field)).as_bytes(), &mut text);
-                        out.extend_from_slice(text.as_bytes());
-                    }
-                    ValueEncoding::Bytes => match message.value(field) {
-                        MessageValue::Bytes(bytes) => out.extend_from_slice(&bytes),
-                        value => out.extend_from_slice(text_of(&value).as_bytes()),
-                    },
-                    ValueEncoding::Plain => {
-                        out.extend_from_slice(text_of(&message.value(field)).as_bytes());
-                    }
-                },
+        self.0.fill(out, |SinkPlaceholder { field, is_inside }, out| match tongue {
+            ValueEncoding::Json if *is_inside => {
+                let text = text_of(&message.value(field)).into_owned();
+                let quoted = serde_json::Value::String(text).to_string();
+                out.extend_from_slice(&quoted.as_bytes()[1..quoted.len() - 1]);
             }
-        }
+            ValueEncoding::Json => json_of(message, field, out),
+            ValueEncoding::Url => {
+                let mut text = String::new();
+                percent_encode(text_of(&message.value(field)).as_bytes(), &mut text);
+                out.extend_from_slice(text.as_bytes());
+            }
+            ValueEncoding::Bytes => match message.value(field) {
+                MessageValue::Bytes(bytes) => out.extend_from_slice(&bytes),
+                value => out.extend_from_slice(text_of(&value).as_bytes()),
+            },
+            ValueEncoding::Plain => {
+                out.extend_from_slice(text_of(&message.value(field)).as_bytes());
+            }
+        });
     }
 
     /// Appends a JSON value: the value of a single placeholder, or else the filled text as a
     /// string.
     pub fn fill_value(&self, message: &SinkMessage, out: &mut Vec<u8>) {
-        if let [SinkTemplatePart::Field { field, .. }] = &self.pieces[..] {
+        if let Some(field) = self.only_field() {
             return json_of(message, field, out);
         }
         let mut text = Vec::new();
@@ -138,60 +117,34 @@ impl SinkTemplate {
         push: impl Fn(&MessageField, &str, &mut String),
     ) -> String {
         let mut all = String::new();
-        for piece in &self.pieces {
-            match piece {
-                SinkTemplatePart::Text(text) => all.push_str(text),
-                SinkTemplatePart::Field { field, .. } => {
-                    push(field, &text_of(&message.value(field)), &mut all);
-                }
-            }
-        }
+        self.0.fill(&mut all, |place, out| {
+            push(&place.field, &text_of(&message.value(&place.field)), out);
+        });
         all
     }
 
     /// Whether every placeholder has a value. A JSON null is not a value.
     pub fn has_all_values(&self, message: &SinkMessage) -> bool {
-        self.pieces.iter().all(|piece| match piece {
-            SinkTemplatePart::Text(_) => true,
-            SinkTemplatePart::Field { field, .. } => message.value(field) != MessageValue::Nothing,
-        })
+        self.0.values().all(|place| message.value(&place.field) != MessageValue::Nothing)
     }
 
     /// Returns the field if the template is a single placeholder.
     pub fn only_field(&self) -> Option<&MessageField> {
-        match &self.pieces[..] {
-            [SinkTemplatePart::Field { field, .. }] => Some(field),
-            _ => None,
-        }
+        self.0.only_value().map(|place| &place.field)
     }
 
     /// Returns the text if the template has no placeholders.
     pub fn only_text(&self) -> Option<String> {
-        let text = |piece: &SinkTemplatePart| match piece {
-            SinkTemplatePart::Text(text) => Some(text.clone()),
-            SinkTemplatePart::Field { .. } => None,
-        };
-        self.pieces.iter().map(text).collect()
+        let mut text = String::new();
+        let filled = self.0.try_fill(&mut text, |_, _| Err(()));
+        filled.is_ok().then_some(text)
     }
 
     /// Returns the text of a statement with `mark(n)` for each value, and the fields of the values.
     /// A placeholder within quotes is an error.
     pub fn bind(&self, mark: fn(usize) -> String) -> Result<(String, Vec<MessageField>), String> {
-        let (mut statement, mut fields, mut quote) = (String::new(), Vec::new(), None);
-        for piece in &self.pieces {
-            match piece {
-                SinkTemplatePart::Text(text) => {
-                    quote = quote_after(quote, text);
-                    statement.push_str(text);
-                }
-                SinkTemplatePart::Field { .. } if quote.is_some() => return Err(BOUND.into()),
-                SinkTemplatePart::Field { field, .. } => {
-                    fields.push(field.clone());
-                    statement.push_str(&mark(fields.len()));
-                }
-            }
-        }
-        Ok((statement, fields))
+        let (statement, places) = self.0.bind(mark, quote_after).ok_or(BOUND)?;
+        Ok((statement, places.into_iter().map(|place| place.field.clone()).collect()))
     }
 }
 

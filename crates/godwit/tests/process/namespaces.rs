@@ -206,7 +206,7 @@ fn a_certificates_name_may_be_the_namespace() {
 fn a_namespace_that_lets_nobody_in_is_refused() {
     for (namespace, why) in [
         ("users/${username}", "nobody is asked who it is"),
-        ("a/${user}", "an unknown variable, use ${username} or ${cert_cn}"),
+        ("a/${user}", "${user} is an unknown variable, use ${username} or ${cert_cn}"),
         ("a/#", "no namespace, use one like \"tenant\""),
     ] {
         let set = format!("namespace={namespace}");
