@@ -212,11 +212,9 @@ mod tests {
     /// Compares random operations with a linear search over all prefixes.
     #[test]
     fn it_is_what_looking_at_each_says() {
-        let (mut topics, mut all, mut chance) = (PrefixSubscriptions::default(), Vec::new(), 7_u32);
-        let mut draw = |below: u32| {
-            chance = chance.wrapping_mul(1_103_515_245).wrapping_add(12_345);
-            (chance >> 16) % below
-        };
+        let (mut topics, mut all) = (PrefixSubscriptions::default(), Vec::new());
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut draw = |below: u32| rng.u32(..below);
         let mut word = || (0..draw(7)).map(|_| b'a' + draw(2) as u8).collect::<Vec<u8>>();
         for round in 0..20_000 {
             let one: Vec<u8> = word();

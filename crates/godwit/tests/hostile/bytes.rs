@@ -64,16 +64,8 @@ fn partial_packets_have_a_part_of_the_memory() {
 fn garbage_ends_its_connection_and_nothing_else() {
     let broker = HostileTestBroker::start(&[]);
     broker.withstand("garbage", |broker| {
-        let mut chance = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = |len: usize| -> Vec<u8> {
-            let mut draw = || {
-                chance ^= chance << 13;
-                chance ^= chance >> 7;
-                chance ^= chance << 17;
-                chance as u8
-            };
-            (0..len).map(|_| draw()).collect()
-        };
+        let mut rng = fastrand::Rng::with_seed(crate::SEED);
+        let mut random = |len: usize| -> Vec<u8> { (0..len).map(|_| rng.u8(..)).collect() };
         for round in 0..2000 {
             let mut peer = match round % 2 {
                 0 => RawMqttPeer::open(broker.address),

@@ -1,8 +1,8 @@
 //! Attacks on the doors that are made of others (WebSocket in TLS, unix sockets), on passwords, and
 //! on rules. The healthy client beside them talks plain MQTT to the same shards.
 
+use crate::SEED;
 use crate::broker::HostileTestBroker;
-use crate::chance::HostileRng;
 use crate::handshakes::{client, start_with};
 use crate::peer::{RawMqttPeer, hello, open};
 use crate::web::{CONNECT, UPGRADE};
@@ -94,8 +94,8 @@ fn garbage_and_silence_on_a_unix_socket_end_in_time() {
             stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
             stream
         };
-        let mut rng = HostileRng::new();
-        let mut draw = |below: usize| rng.draw(below);
+        let mut rng = fastrand::Rng::with_seed(SEED);
+        let mut draw = |below: usize| rng.usize(..below);
         let connect = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01c";
         for round in 0..2000 {
             let mut stream = open();

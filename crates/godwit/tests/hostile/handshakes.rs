@@ -1,9 +1,9 @@
 //! Attacks on what stands before MQTT: TLS handshakes and PROXY headers. The healthy client beside
 //! them talks plain MQTT to the same shards.
 
+use crate::SEED;
 use crate::broker::HostileTestBroker;
 use crate::certs;
-use crate::chance::HostileRng;
 use crate::peer::{all_are_ended, end, open};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -66,8 +66,8 @@ fn what_is_no_handshake_ends_its_connection_and_nothing_else() {
     let (broker, address) = start(&[]);
     let whole = hello();
     broker.withstand("no handshakes", |_| {
-        let mut rng = HostileRng::new();
-        let mut draw = |below: usize| rng.draw(below);
+        let mut rng = fastrand::Rng::with_seed(SEED);
+        let mut draw = |below: usize| rng.usize(..below);
         for round in 0..2000 {
             let mut stream = open(address);
             let mut bytes = whole.clone();

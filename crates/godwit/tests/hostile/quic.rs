@@ -1,8 +1,8 @@
 //! Attacks on QUIC: datagrams that are none, handshakes that nobody finishes, peers that do not
 //! read. The healthy client beside them talks plain MQTT to the same shards.
 
+use crate::SEED;
 use crate::broker::HostileTestBroker;
-use crate::chance::HostileRng;
 use crate::handshakes::{folder, start_with};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
@@ -182,7 +182,7 @@ fn datagrams_of_every_kind_that_are_no_quic_cost_nothing() {
     let (broker, address) = start(&[]);
     let whole = initials(address, 8);
     broker.withstand("datagrams", |_| {
-        let mut rng = HostileRng::new();
+        let mut rng = fastrand::Rng::with_seed(SEED);
         let socket = socket_to(address);
         for round in 0..20_000 {
             let mut bytes = whole[round % whole.len()].clone();
@@ -190,13 +190,13 @@ fn datagrams_of_every_kind_that_are_no_quic_cost_nothing() {
             match round % 6 {
                 // Noise with a long header, and with a short one.
                 0 | 1 => {
-                    bytes = (0..rng.draw(1500)).map(|_| rng.draw(256) as u8).collect();
+                    bytes = (0..rng.usize(..1500)).map(|_| rng.usize(..256) as u8).collect();
                     let kind = if round % 6 == 0 { 0xc0 } else { 0x40 };
                     bytes.first_mut().into_iter().for_each(|first| *first |= kind);
                 }
                 // A bit wrong, cut, twice the same, and as long as a datagram can be.
-                2 => bytes[rng.draw(len)] ^= 1 << rng.draw(8),
-                3 => bytes.truncate(rng.draw(len)),
+                2 => bytes[rng.usize(..len)] ^= 1 << rng.usize(..8),
+                3 => bytes.truncate(rng.usize(..len)),
                 4 => bytes.extend(bytes.clone()),
                 _ => bytes.resize(if round % 60 == 5 { 65_000 } else { 9000 }, 0xff),
             }

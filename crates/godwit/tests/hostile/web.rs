@@ -2,8 +2,8 @@
 //! every client may send, without number. The healthy client beside them talks plain MQTT to the
 //! same shards.
 
+use crate::SEED;
 use crate::broker::HostileTestBroker;
-use crate::chance::HostileRng;
 use crate::peer::{all_are_ended, end, open};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -119,8 +119,8 @@ fn long_frames_are_given_no_room() {
 fn frames_that_no_client_sends_end_their_connection_and_nothing_else() {
     let (broker, address) = start(&[]);
     broker.withstand("wrong frames", |_| {
-        let mut rng = HostileRng::new();
-        let mut draw = |below: usize| rng.draw(below);
+        let mut rng = fastrand::Rng::with_seed(SEED);
+        let mut draw = |below: usize| rng.usize(..below);
         for round in 0..2000 {
             let mut stream = connect(address);
             let bytes = match round % 6 {

@@ -49,11 +49,9 @@ mod tests {
     #[test]
     fn they_are_a_set_in_whatever_order_ids_come_and_go() {
         let (mut ids, mut naive) = (PacketIds::default(), BTreeSet::new());
-        let mut draw = 1_u64;
+        let mut rng = fastrand::Rng::with_seed(1);
         for turn in 0..20_000_u32 {
-            draw ^= draw << 13;
-            draw ^= draw >> 7;
-            draw ^= draw << 17;
+            let draw = rng.u64(..);
             // Ids mostly count up, as clients do, past the maximum and on from 1.
             let counted = (turn + 60_000) as u16;
             let id = if draw.is_multiple_of(4) { (draw >> 32) as u16 % 64 } else { counted };
