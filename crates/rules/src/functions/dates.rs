@@ -1,5 +1,7 @@
 //! The Gregorian calendar: writes and reads moments in a format like that of `strftime`.
 
+use jiff::ToSpan;
+use jiff::civil::{Date, date};
 use std::fmt::Write as _;
 
 /// A moment relative to 1970: whole seconds, and the nanoseconds after them.
@@ -18,6 +20,7 @@ pub(super) const UNITS: &[(&str, i64)] = &[
 ];
 
 const DAY: i64 = 86_400;
+const EPOCH: Date = date(1970, 1, 1);
 /// First and last second of the years 0 to 9999, the range of four digits.
 const FIRST: i64 = -719_528 * DAY;
 const LAST: i64 = 2_932_897 * DAY - 1;
@@ -69,7 +72,7 @@ fn number(digits: &str) -> Option<i64> {
 pub(super) fn write(moment: EpochTime, offset: i64, format: &str) -> Option<String> {
     let local = moment.seconds.checked_add(offset).filter(|s| (FIRST..=LAST).contains(s))?;
     let (days, second) = (local.div_euclid(DAY), local.rem_euclid(DAY));
-    let (year, month, day) = date_of_days(days);
+    let date = EPOCH.checked_add(i32::try_from(days).ok()?.days()).ok()?;
     let mut out = String::with_capacity(format.len() + 16);
     let mut rest = format;
     while let Some((before, after)) = rest.split_once('%') {
@@ -81,9 +84,9 @@ pub(super) fn write(moment: EpochTime, offset: i64, format: &str) -> Option<Stri
         };
         rest = &after[part.0.len()..];
         let _ = match part.1 {
-            DatePart::Year => write!(out, "{year:04}"),
-            DatePart::Month => write!(out, "{month:02}"),
-            DatePart::Day => write!(out, "{day:02}"),
+            DatePart::Year => write!(out, "{:04}", date.year()),
+            DatePart::Month => write!(out, "{:02}", date.month()),
+            DatePart::Day => write!(out, "{:02}", date.day()),
             DatePart::Hour => write!(out, "{:02}", second / 3600),
             DatePart::Minute => write!(out, "{:02}", second / 60 % 60),
             DatePart::Second => write!(out, "{:02}", second % 60),
@@ -217,11 +220,10 @@ impl DateFields {
 
     fn moment(&self) -> Option<EpochTime> {
         let (year, month, day) = (self.year?, self.month?, self.day?);
-        let days = days_of_date(year, month, day);
-        // The 31st of a month with 30 days is another month's first.
-        let real = month >= 1 && date_of_days(days) == (year, month, day);
-        let seconds = days * DAY + self.seconds - self.offset;
-        real.then_some(EpochTime { seconds, nanos: self.nanos })
+        let date = Date::new(year.try_into().ok()?, month.try_into().ok()?, day.try_into().ok()?);
+        let days = EPOCH.until(date.ok()?).ok()?.get_days();
+        let seconds = i64::from(days) * DAY + self.seconds - self.offset;
+        Some(EpochTime { seconds, nanos: self.nanos })
     }
 }
 
@@ -273,42 +275,27 @@ const PARTS: &[(&str, DatePart)] = &[
     ("%", DatePart::Percent),
 ];
 
-/// Converts days since 1970 into year, month and day. The calculation counts years from March, so
-/// the leap day is the last of its year.
-fn date_of_days(days_since_1970: i64) -> (i64, i64, i64) {
-    let days = days_since_1970 + 719_468; // since 0000-03-01
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let leap_days = day_of_era / 1460 + day_of_era / 146_096;
-    let year_of_era = (day_of_era + day_of_era / 36_524 - leap_days) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
-}
-
-/// Converts year, month and day into days since 1970, the inverse of [`date_of_days`].
-fn days_of_date(year: i64, month: i64, day: i64) -> i64 {
-    let (year, march_month) = (year - i64::from(month <= 2), (month + 9) % 12);
-    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    year * 365 + leap_days + (153 * march_month + 2) / 5 + day - 1 - 719_468
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn days_and_dates_are_each_others_inverse() {
-        let first = days_of_date(0, 1, 1);
-        let last = days_of_date(9999, 12, 31);
-        assert_eq!((first * DAY, last * DAY + DAY - 1), (FIRST, LAST));
-        for day in first..=last {
-            let (year, month, of_month) = date_of_days(day);
-            assert_eq!(days_of_date(year, month, of_month), day);
+    fn the_calendar_goes_from_year_0_to_9999() {
+        for (text, seconds) in [
+            ("0000-01-01", FIRST),
+            ("0000-02-29", FIRST + 59 * DAY),
+            ("1969-12-31", -DAY),
+            ("2000-02-29", 951_782_400),
+            ("2100-03-01", 4_107_542_400),
+            ("9999-12-31", LAST + 1 - DAY),
+        ] {
+            let moment = EpochTime { seconds, nanos: 0 };
+            assert_eq!(read(text, 0, "%Y-%m-%d"), Some(moment), "{text}");
+            assert_eq!(write(moment, 0, "%Y-%m-%d").as_deref(), Some(text));
         }
-        assert_eq!(date_of_days(days_of_date(2024, 2, 29)), (2024, 2, 29));
-        assert_eq!(date_of_days(days_of_date(2023, 2, 29)), (2023, 3, 1));
+        for seconds in [FIRST - 1, LAST + 1] {
+            assert_eq!(write(EpochTime { seconds, nanos: 0 }, 0, "%Y"), None);
+        }
     }
 
     #[test]
