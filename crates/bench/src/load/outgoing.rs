@@ -8,6 +8,7 @@ use crate::load_stats::{LatencySampler, LoadCounter, LoadFailure};
 use crate::plan::{PublishPace, PublishPlan};
 use crate::stamp::PayloadStamp;
 use crate::template::TemplateValues;
+use mqtt::client::success_ack;
 use mqtt::property::{PropertiesBuf, Property};
 use mqtt::{
     Connect, Disconnect, PacketId, PacketType, Properties, Publish, QoS, ReasonCode, Subscribe,
