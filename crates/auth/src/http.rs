@@ -7,7 +7,8 @@ use super::remote::template::{AuthVariable, AuthVariableSource};
 use super::remote::{IdentityLookup, IdentityServer};
 use broker::AuthRequest;
 use broker::connection::authentication::Principal;
-use net::http_client::HttpConnection;
+use net::http_client::HttpRoute;
+use net::http_proxy::HttpProxy;
 use net::server_pool::{RemoteError, RemoteServer};
 use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub struct HttpAuthSettings {
     pub call: HttpCallSettings,
     pub answer: HttpAnswerFormat,
+    pub proxy: HttpProxy,
     pub takes_rules: bool,
     pub cache_s: u32,
 }
@@ -42,8 +44,9 @@ impl HttpAuthServer {
         tls: Option<Arc<ClientConfig>>,
         ports: &[Option<u16>],
     ) -> Option<HttpAuthServer> {
+        let route = HttpRoute { tls, proxy: settings.proxy.clone(), follows_redirects: false };
         Some(HttpAuthServer {
-            call: HttpCall::new(&settings.call, tls)?,
+            call: HttpCall::new(&settings.call, &route)?,
             ports: ports.to_vec(),
             answer: settings.answer,
             takes_rules: settings.takes_rules,
@@ -79,24 +82,25 @@ impl IdentityServer for HttpAuthServer {
 }
 
 impl RemoteServer for HttpAuthServer {
-    type Conn = HttpConnection;
+    type Conn = ();
     type Question = AuthRequest;
     type Reply = IdentityLookup;
 
-    async fn connect(&self) -> Result<Self::Conn, String> {
-        self.call.connect().await
+    /// The client of HTTP connects by itself, as many times as it has requests at once.
+    async fn connect(&self) -> Result<(), String> {
+        Ok(())
     }
 
     async fn request(
         &self,
-        conn: &mut Self::Conn,
+        _conn: &mut (),
         request: &AuthRequest,
     ) -> Result<IdentityLookup, RemoteError> {
         let Some((target, body)) = self.question(request) else {
             return Ok(IdentityLookup::Verdict(BackendOutcome::Ignore));
         };
         let key = self.cache.as_ref().map(|cache| cache.key(request, &target, &body));
-        let answer = self.call.send(conn, &target, body).await?;
+        let answer = self.call.send(&target, body).await?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut outcome =
             http_answer::read_outcome(&answer, self.answer, request, self.takes_rules, now);

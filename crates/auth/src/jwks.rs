@@ -8,7 +8,7 @@ use super::jwt::JwtValidator;
 use super::key_set::KeySet;
 use broker::AuthRequest;
 use net::control_runtime::ControlRuntime;
-use net::http_client::{HttpClient, HttpResponse};
+use net::http_client::{HttpClient, HttpResponse, HttpRoute};
 use net::pause_aware_timeout::timeout;
 use net::server_pool::{RemoteError, RemoteLimits};
 use net::server_url::ServerUrl;
@@ -46,11 +46,24 @@ struct JwksState {
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 impl RemoteJwks {
-    /// `before` is what was asked until now; of the same place its keys are good until there are
-    /// others.
+    /// See [`RemoteJwks::with_route`].
     pub fn new(
         url: &ServerUrl,
         tls: Option<Arc<ClientConfig>>,
+        refresh_s: u32,
+        bounds: RemoteLimits,
+        runtime: Arc<ControlRuntime>,
+        before: &[Arc<RemoteJwks>],
+    ) -> Arc<RemoteJwks> {
+        let route = HttpRoute { tls, ..HttpRoute::default() };
+        RemoteJwks::with_route(url, &route, refresh_s, bounds, runtime, before)
+    }
+
+    /// `before` is what was asked until now; of the same place its keys are good until there are
+    /// others.
+    pub fn with_route(
+        url: &ServerUrl,
+        route: &HttpRoute,
         refresh_s: u32,
         bounds: RemoteLimits,
         runtime: Arc<ControlRuntime>,
@@ -60,7 +73,7 @@ impl RemoteJwks {
         let keys = same.and_then(|before| before.keys());
         Arc::new(RemoteJwks {
             url: url.clone(),
-            client: HttpClient::new(url, tls),
+            client: HttpClient::new(url, route),
             refresh: Duration::from_secs(u64::from(refresh_s)),
             bounds,
             runtime,
@@ -170,16 +183,13 @@ impl RemoteJwks {
     }
 
     async fn request_keys(&self) -> Result<KeySet, String> {
-        let mut conn = self.client.connect().await?;
         let target = if self.url.path.starts_with('/') {
             self.url.path.clone()
         } else {
             format!("/{}", self.url.path)
         };
-        let asked = self.client.request(&mut conn, "GET", &target, &[], Vec::new()).await;
-        let HttpResponse { status, body, .. } = asked.map_err(|trouble| match trouble {
-            RemoteError::ErrorReply(why) | RemoteError::Broken(why) => why,
-        })?;
+        let asked = self.client.request("GET", &target, &[], Vec::new()).await;
+        let HttpResponse { status, body, .. } = asked.map_err(RemoteError::into_text)?;
         match status {
             // Only a set: a page that says "not found" is no secret.
             200 => KeySet::from_set(&body),

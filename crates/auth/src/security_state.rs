@@ -26,6 +26,8 @@ use broker::authorization::acl_rules::AclRuleSet;
 use broker::authorization::bans::BanList;
 use broker::options::{AccessByListener, AuthzOptions, BrokerOptions, ListenerAccess};
 #[cfg(feature = "http")]
+use net::http_client::HttpRoute;
+#[cfg(feature = "http")]
 use net::server_pool::ConnectionPool;
 #[cfg(feature = "remote")]
 use net::server_url::ServerUrl;
@@ -318,7 +320,9 @@ impl SecurityLoader<'_> {
         let refresh = self.own.jwt_refresh_s;
         let before = self.resources.remote_key_sets();
         let bounds = self.own.remote_limits();
-        let set = RemoteJwks::new(url, tls, refresh, bounds, runtime.clone(), &before);
+        let proxy = self.own.http.proxy.clone();
+        let route = HttpRoute { tls, proxy, follows_redirects: false };
+        let set = RemoteJwks::with_route(url, &route, refresh, bounds, runtime.clone(), &before);
         self.add_banner_line("tokens", format!("by {url}"));
         self.add_backend(JwtBackend {
             keys: JwtKeySource::Url(set.clone()),

@@ -19,6 +19,8 @@ use broker::options::AuthzOptions;
 use config::listen_url::ListenUrl;
 #[cfg(feature = "http")]
 use net::http_client::SCHEMES;
+#[cfg(feature = "http")]
+use net::http_proxy::HttpProxy;
 #[cfg(feature = "remote")]
 use net::server_pool::RemoteLimits;
 #[cfg(feature = "http")]
@@ -112,6 +114,7 @@ impl SecuritySettings {
         #[cfg(feature = "http")]
         {
             own.permits = HttpAuthzSettings::default();
+            own.http.proxy = HttpProxy::None;
         }
         #[cfg(feature = "remote")]
         {

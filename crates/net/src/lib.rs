@@ -14,10 +14,12 @@ mod connection_queue;
 pub mod control_runtime;
 #[cfg(feature = "runtime")]
 pub mod endpoint;
-#[cfg(all(test, feature = "postgres"))]
+#[cfg(all(test, any(feature = "http", feature = "postgres")))]
 mod hostile_server;
 #[cfg(feature = "http")]
 pub mod http_client;
+#[cfg(feature = "http")]
+pub mod http_proxy;
 #[cfg(feature = "runtime")]
 pub mod pause_aware_timeout;
 #[cfg(feature = "redis")]

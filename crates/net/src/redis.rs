@@ -54,9 +54,7 @@ impl RedisEndpoint {
         let mut conn = RedisConnection { wire, answer_bytes_max, bytes_left: 0 };
         match self.authenticate(&mut conn).await {
             Ok(()) => Ok(conn),
-            Err(RemoteError::ErrorReply(why) | RemoteError::Broken(why)) => {
-                Err(format!("{}: {why}", self.endpoint))
-            }
+            Err(error) => Err(format!("{}: {}", self.endpoint, error.into_text())),
         }
     }
 

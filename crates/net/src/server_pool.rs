@@ -39,6 +39,17 @@ pub enum RemoteError {
     /// The connection is good for the next question.
     ErrorReply(String),
     Broken(String),
+    /// There is no connection, and nothing was asked.
+    Unreachable(String),
+}
+
+impl RemoteError {
+    pub fn into_text(self) -> String {
+        let (RemoteError::ErrorReply(why)
+        | RemoteError::Broken(why)
+        | RemoteError::Unreachable(why)) = self;
+        why
+    }
 }
 
 /// Connections to a server, and the requests that wait for one.
@@ -166,8 +177,14 @@ impl<S: RemoteServer> ConnectionPool<S> {
         conn: S::Conn,
         found: Result<S::Reply, RemoteError>,
     ) -> Result<S::Reply, String> {
+        if let Err(RemoteError::Unreachable(why)) = found {
+            self.idle().clear();
+            self.down().extend(&why);
+            return Err(why);
+        }
+        *self.down() = DialBackoff::default();
         let found = match found {
-            Err(RemoteError::Broken(why)) => return Err(why),
+            Err(RemoteError::Broken(why) | RemoteError::Unreachable(why)) => return Err(why),
             Err(RemoteError::ErrorReply(why)) => Err(why),
             Ok(found) => Ok(found),
         };
@@ -189,20 +206,7 @@ impl<S: RemoteServer> ConnectionPool<S> {
             }
         }
         let conn = self.server.connect().await;
-        let mut down = self.down();
-        match &conn {
-            Ok(_) => *down = DialBackoff::default(),
-            Err(why) => {
-                let now = Instant::now();
-                // Several that fail at once are one failure.
-                if down.until.is_none_or(|until| until <= now) {
-                    down.pause = (down.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
-                    down.until = Some(now + down.pause);
-                    down.why = why.clone();
-                }
-            }
-        }
-        conn
+        conn.inspect_err(|why| self.down().extend(why))
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<IdleConnection<S::Conn>>> {
@@ -211,5 +215,17 @@ impl<S: RemoteServer> ConnectionPool<S> {
 
     fn down(&self) -> MutexGuard<'_, DialBackoff> {
         self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl DialBackoff {
+    /// After another failure. Several that fail at once are one.
+    fn extend(&mut self, why: &str) {
+        let now = Instant::now();
+        if self.until.is_none_or(|until| until <= now) {
+            self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+            self.until = Some(now + self.pause);
+            self.why = why.to_string();
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Where another server is: `scheme://user:password@host:port/path`. No error and no log repeats
 //! what is in it, for there may be a password.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use std::fmt;
 
 #[derive(Clone, PartialEq, Eq)]
@@ -69,41 +70,30 @@ fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// Percent-encoding (RFC 3986, 2.1), of UTF-8.
+/// Percent-encoding (RFC 3986, 2.1), of UTF-8. A `%` without two digits is no encoding.
 pub fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let digit = |byte: u8| char::from(byte).to_digit(16);
-                let (high, low) = (digit(rest.next()?)?, digit(rest.next()?)?);
-                (high << 4 | low) as u8
-            }
-            byte => byte,
-        });
+    let is_encoded = |rest: &str| {
+        rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !text.split('%').skip(1).all(is_encoded) {
+        return None;
     }
-    String::from_utf8(bytes).ok()
+    percent_encoding::percent_decode_str(text).decode_utf8().ok().map(String::from)
 }
+
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Percent-encodes every byte that is not unreserved [RFC 3986, 2.3], so that a value cannot change
 /// the URL's structure.
 pub fn percent_encode(bytes: &[u8], out: &mut String) {
-    for byte in bytes {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                out.push(char::from(*byte));
-            }
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
+    out.extend(percent_encoding::percent_encode(bytes, RESERVED));
 }
 
 /// Whether a path says `.` or `..`, which its reader may resolve (RFC 3986, 5.2.4). Some look at
-/// encoded separators as if they were none.
+/// encoded separators as if they were none, and a URL's parser at encoded dots and at `\`.
 pub fn has_dot_segments(target: &str) -> bool {
-    let path = target.split('?').next().unwrap_or_default();
-    let path = path.replace("%2F", "/").replace("%5C", "/");
+    let path = target.split('?').next().unwrap_or_default().to_ascii_uppercase();
+    let path = path.replace("%2E", ".").replace("%2F", "/").replace("%5C", "/").replace('\\', "/");
     path.split('/').any(|segment| segment == "." || segment == "..")
 }
 
@@ -179,10 +169,23 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_leads_elsewhere_is_found_however_it_is_written() {
+        for path in ["/..", "/a/./b", "/a%2f..", "/a/%2e%2E/b", "/.%2e", "/a\\..\\b", "/a%5C..?x"] {
+            assert!(has_dot_segments(path), "{path}");
+        }
+        for path in ["/...", "/a..", "/%252e%252e", "/a?x=/../", "/.a/b."] {
+            assert!(!has_dot_segments(path), "{path}");
+        }
+    }
+
+    #[test]
     fn values_are_nothing_but_values() {
         let mut out = String::new();
         percent_encode("a&b=c/..?#%\r\n\0\u{e9}".as_bytes(), &mut out);
         assert_eq!(out, "a%26b%3Dc%2F..%3F%23%25%0D%0A%00%C3%A9");
         assert_eq!(percent_decode(&out).as_deref(), Some("a&b=c/..?#%\r\n\0\u{e9}"));
+        for wrong in ["%", "%4", "a%4g", "%+1", "%\u{e9}"] {
+            assert_eq!(percent_decode(wrong), None, "{wrong}");
+        }
     }
 }

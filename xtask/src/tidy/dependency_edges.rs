@@ -15,7 +15,7 @@ struct CrateRule {
 /// Crates which read clocks, open files or sockets, or share memory: not allowed in a pure crate.
 const IMPURE: &[&str] =
     &["async-std", "crossbeam", "mio", "parking_lot", "rand", "rayon", "serde", "smol", "tokio"];
-const RUNTIMES: &[&str] = &["async-std", "axum", "hyper", "smol", "tokio"];
+const RUNTIMES: &[&str] = &["async-std", "axum", "hyper", "reqwest", "smol", "tokio"];
 
 const CRATE_RULES: &[CrateRule] = &[
     CrateRule { name: "netem", may: &[], never: RUNTIMES },

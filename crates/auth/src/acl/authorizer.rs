@@ -12,8 +12,8 @@ use broker::options::AuthzOptions;
 use engine::ConnectionLiveness;
 use engine::limited_log::LimitedLog;
 use net::control_runtime::ControlRuntime;
-use net::http_client::HttpConnection;
-use net::http_client::HttpResponse as Said;
+use net::http_client::{HttpResponse as Said, HttpRoute};
+use net::http_proxy::HttpProxy;
 use net::server_pool::{
     ConnectionPool, PoolError, RemoteError, RemoteLimits, RemoteServer, RequestGuard,
 };
@@ -26,6 +26,7 @@ use tracing::warn;
 pub struct HttpAuthzSettings {
     pub answer: HttpAnswerFormat,
     pub call: HttpCallSettings,
+    pub proxy: HttpProxy,
     pub cache_s: u32,
 }
 
@@ -124,24 +125,26 @@ impl HttpAuthzServer {
         bounds: RemoteLimits,
         ports: &[Option<u16>],
     ) -> Option<Arc<ConnectionPool<HttpAuthzServer>>> {
-        let call = HttpCall::new(&settings.call, tls)?;
+        let route = HttpRoute { tls, proxy: settings.proxy.clone(), follows_redirects: false };
+        let call = HttpCall::new(&settings.call, &route)?;
         let (answer, ports) = (settings.answer, ports.to_vec());
         Some(ConnectionPool::new(HttpAuthzServer { call, answer, ports }, bounds))
     }
 }
 
 impl RemoteServer for HttpAuthzServer {
-    type Conn = HttpConnection;
+    type Conn = ();
     type Question = AuthzRequest;
     type Reply = AuthzDecision;
 
-    async fn connect(&self) -> Result<Self::Conn, String> {
-        self.call.connect().await
+    /// The client of HTTP connects by itself, as many times as it has requests at once.
+    async fn connect(&self) -> Result<(), String> {
+        Ok(())
     }
 
     async fn request(
         &self,
-        conn: &mut Self::Conn,
+        _conn: &mut (),
         question: &AuthzRequest,
     ) -> Result<AuthzDecision, RemoteError> {
         let values = AuthVariableSource::AuthzRequest { question, ports: &self.ports };
@@ -149,7 +152,7 @@ impl RemoteServer for HttpAuthzServer {
         let Some((target, body)) = self.call.build_request(values) else {
             return Ok(AuthzDecision::Deny);
         };
-        let said = self.call.send(conn, &target, body).await?;
+        let said = self.call.send(&target, body).await?;
         read_answer(&said, self.answer).map_err(RemoteError::ErrorReply)
     }
 }

@@ -7,6 +7,7 @@ use broker::connection::authentication::SecretBytes;
 use config::row::{OptionRow, OptionScope};
 use config::value::{NumberUnit, OptionKind, OptionValue};
 use net::http_client::{SCHEMES, check_header};
+use net::http_proxy::HttpProxy;
 use net::server_url::{ServerUrl, has_dot_segments};
 
 const HTTP_URL: OptionKind =
@@ -23,6 +24,10 @@ const WISH_PARAMS: OptionKind = OptionKind::Map {
     of: "names",
     value: "text with placeholders",
     check: |_, text| AuthTemplate::parse_wish(text).map(|_| ()),
+};
+const PROXY: OptionKind = OptionKind::Text {
+    of: "a URL like http://proxy:3128",
+    check: |text| HttpProxy::parse(text).map(drop),
 };
 const METHODS: OptionKind = OptionKind::Choice(&["get", "post_form", "post_json"]);
 const SECONDS: OptionKind = OptionKind::Number {
@@ -267,6 +272,26 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             source: "",
             set: |settings, value| {
                 settings.security().http.call.params = read_params(value, parse_client);
+            },
+        },
+        OptionRow {
+            key: "auth.http_proxy",
+            kind: OptionKind::Hidden(&PROXY),
+            default: "",
+            live: true,
+            also_for: &[OptionScope::Listener],
+            short: "the proxy on the way to servers that are asked by HTTP",
+            long: "To those of `auth.http_url`, `acl.http_url` and `auth.jwt_keys`: \
+                   `http://USER:PASSWORD@HOST:PORT`, or `environment` for `HTTP_PROXY`, \
+                   `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` of the broker's environment. An \
+                   `https` server is reached by CONNECT; of an `http` one the proxy reads all \
+                   that is asked, passwords too. Empty goes straight to the server, whatever \
+                   the environment says.",
+            source: "RFC 9110, 9.3.6",
+            set: |settings, value| {
+                let proxy = HttpProxy::parse(value.text()).unwrap_or_default();
+                settings.security().http.proxy = proxy.clone();
+                settings.security().permits.proxy = proxy;
             },
         },
         OptionRow {

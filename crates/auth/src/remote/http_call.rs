@@ -2,12 +2,9 @@
 
 use super::template::{AuthTemplate, AuthVariable, AuthVariableSource};
 use broker::connection::authentication::SecretBytes;
-use net::http_client::HttpConnection;
-use net::http_client::{HttpClient, HttpResponse};
+use net::http_client::{HttpClient, HttpResponse, HttpRoute};
 use net::server_pool::RemoteError;
 use net::server_url::{ServerUrl, has_dot_segments, percent_encode};
-use rustls::ClientConfig;
-use std::sync::Arc;
 
 /// Values of the option rows about a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +63,7 @@ impl HttpCallSettings {
 
 impl HttpCall {
     /// `None` where there is no URL.
-    pub fn new(settings: &HttpCallSettings, tls: Option<Arc<ClientConfig>>) -> Option<HttpCall> {
+    pub fn new(settings: &HttpCallSettings, route: &HttpRoute) -> Option<HttpCall> {
         let (url, target) = settings.url.as_ref()?;
         let text = |secret: &SecretBytes| String::from_utf8_lossy(&secret.0).into_owned();
         let headers = settings.headers.iter();
@@ -81,7 +78,7 @@ impl HttpCall {
         let kind = kind.filter(|_| !is_said);
         headers.extend(kind.map(|kind| ("content-type".to_string(), kind.to_string())));
         Some(HttpCall {
-            client: HttpClient::new(url, tls),
+            client: HttpClient::new(url, route),
             target: target.clone(),
             form: settings.form,
             params: settings.params.clone(),
@@ -89,18 +86,9 @@ impl HttpCall {
         })
     }
 
-    pub async fn connect(&self) -> Result<HttpConnection, String> {
-        self.client.connect().await
-    }
-
-    pub async fn send(
-        &self,
-        conn: &mut HttpConnection,
-        target: &str,
-        body: Vec<u8>,
-    ) -> Result<HttpResponse, RemoteError> {
+    pub async fn send(&self, target: &str, body: Vec<u8>) -> Result<HttpResponse, RemoteError> {
         let method = if self.form == HttpParamPlacement::Query { "GET" } else { "POST" };
-        self.client.request(conn, method, target, &self.headers, body).await
+        self.client.request(method, target, &self.headers, body).await
     }
 
     /// The target and the body; none where a value is no text, which JSON needs, or would lead out

@@ -15,6 +15,7 @@ mod columns;
 mod delivered_ahead;
 mod destination;
 mod files;
+mod http_options;
 mod influx;
 mod influx_time;
 mod intake;

@@ -45,10 +45,8 @@ impl RedisStreamSink {
         let way = RedisEndpoint::new(&self.settings.url, lock(&self.tls).clone());
         let mut conn = way.connect(ANSWER_BYTES_MAX).await?;
         // One that reads its files, or wants a password, says so to this.
-        match conn.run_command(&["PING"]).await {
-            Ok(_) => self.conn = Some(conn),
-            Err(RemoteError::ErrorReply(why) | RemoteError::Broken(why)) => return Err(why),
-        }
+        conn.run_command(&["PING"]).await.map_err(RemoteError::into_text)?;
+        self.conn = Some(conn);
         Ok(())
     }
 
@@ -63,9 +61,7 @@ impl RedisStreamSink {
         };
         let said = match run_pipeline(&mut conn, &self.commands(&sent), sent.len()).await {
             Ok(said) => said,
-            Err(RemoteError::ErrorReply(why) | RemoteError::Broken(why)) => {
-                return Err(BatchError::transient(why));
-            }
+            Err(error) => return Err(BatchError::transient(error.into_text())),
         };
         self.conn = Some(conn);
         let outcome = |said| match said {

@@ -4,8 +4,7 @@ use super::settings::{
     FileFormat, SinkSettings, check_column, check_database, check_point_time, check_template,
     check_type, influx_url,
 };
-use super::webhook::{self, RequestBatching};
-use super::{influx, influx_time, kafka, nats};
+use super::{http_options, influx, influx_time, kafka, nats};
 use crate::events::NAMES;
 use crate::option_rows::{HOST_CAS, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key};
 use broker::connection::authentication::SecretBytes;
@@ -15,7 +14,7 @@ use net::http_client;
 use net::redis;
 use net::server_url::ServerUrl;
 
-const TEMPLATE: OptionKind =
+pub(super) const TEMPLATE: OptionKind =
     OptionKind::Text { of: "text with ${topic} and the like", check: check_template };
 const FILTERS: OptionKind = OptionKind::List {
     of: "topic filters",
@@ -39,8 +38,10 @@ const fn never(min: u64, max: u64, unit: NumberUnit) -> OptionKind {
 /// Options of all sinks, and those of each kind that has a table of its own.
 pub const ROWS: &[OptionRow<SinkSettings>] = &joined::<LEN>(PARTS);
 
-const PARTS: &[&[OptionRow<SinkSettings>]] = &[OWN, kafka::options::ROWS, nats::options::ROWS];
-const LEN: usize = OWN.len() + kafka::options::ROWS.len() + nats::options::ROWS.len();
+const PARTS: &[&[OptionRow<SinkSettings>]] =
+    &[OWN, http_options::ROWS, kafka::options::ROWS, nats::options::ROWS];
+const LEN: usize =
+    OWN.len() + http_options::ROWS.len() + kafka::options::ROWS.len() + nats::options::ROWS.len();
 
 const fn joined<const N: usize>(
     parts: &[&[OptionRow<SinkSettings>]],
@@ -303,120 +304,6 @@ const OWN: &[OptionRow<SinkSettings>] = &[
         long: "Without, what was written last may be gone after a power cut.",
         source: "",
         set: |sink, value| sink.given.file.sync = value.bool(),
-    },
-    OptionRow {
-        key: "http.url",
-        kind: OptionKind::Hidden(&OptionKind::Text {
-            of: "a URL like https://example/hook",
-            check: |text| match text {
-                "" => Ok(()),
-                text => ServerUrl::parse(text, http_client::SCHEMES).map(drop),
-            },
-        }),
-        default: "",
-        live: true,
-        also_for: &[],
-        short: "the server that gets requests; it may have a user and a password",
-        long: "2xx is taken, and everything else is tried again, after Retry-After where the \
-               server says so, unless it is one of `http.refused_statuses`. Redirections are not \
-               followed.",
-        source: "",
-        set: |sink, value| sink.given.url = value.text().into(),
-    },
-    OptionRow {
-        key: "http.method",
-        kind: OptionKind::Choice(&["POST", "PUT"]),
-        default: "POST",
-        live: true,
-        also_for: &[],
-        short: "how it is asked",
-        long: "",
-        source: "",
-        set: |sink, value| sink.given.method = value.text().into(),
-    },
-    OptionRow {
-        key: "http.headers",
-        kind: OptionKind::Hidden(&OptionKind::Map {
-            of: "NAME",
-            value: "VALUE",
-            check: http_client::check_header,
-        }),
-        default: "",
-        live: true,
-        also_for: &[],
-        short: "headers of each request",
-        long: "",
-        source: "",
-        set: |sink, value| {
-            let secret = |text: &String| SecretBytes(text.as_bytes().into());
-            let all = value.map().iter().map(|(name, value)| (name.clone(), secret(value)));
-            sink.given.headers = all.collect();
-        },
-    },
-    OptionRow {
-        key: "http.content_type",
-        kind: OptionKind::Text {
-            of: "a media type",
-            check: |text| http_client::check_header("content-type", text),
-        },
-        default: "application/json",
-        live: true,
-        also_for: &[],
-        short: "what the body is, and so how values are written into it",
-        long: "Into JSON as JSON, into application/x-www-form-urlencoded percent-encoded, into \
-               everything else as they are.",
-        source: "",
-        set: |sink, value| sink.given.content_type = value.text().into(),
-    },
-    OptionRow {
-        key: "http.body",
-        kind: TEMPLATE,
-        default: "",
-        live: true,
-        also_for: &[],
-        short: "the body of one message; empty is an object of its columns",
-        long: "In JSON, `\"${topic}\"` within quotes becomes a part of the string, and \
-               `${payload}` without them a value.",
-        source: "",
-        set: |sink, value| sink.given.body = value.text().into(),
-    },
-    OptionRow {
-        key: "http.batch",
-        kind: OptionKind::Choice(&["array", "lines", "alone"]),
-        default: "array",
-        live: true,
-        also_for: &[],
-        short: "how a batch is sent: as an array of JSON, a line each, or a request each",
-        long: "",
-        source: "",
-        set: |sink, value| {
-            sink.given.together = match value.text() {
-                "lines" => RequestBatching::Lines,
-                "alone" => RequestBatching::Single,
-                _ => RequestBatching::Array,
-            };
-        },
-    },
-    OptionRow {
-        key: "http.refused_statuses",
-        kind: OptionKind::List {
-            of: "HTTP statuses",
-            check: |text| webhook::parse_status(text).map(drop),
-        },
-        default: "400,409,413,415,422",
-        live: true,
-        also_for: &[],
-        short: "what the server says of a message that it will never take; InfluxDB, too",
-        long: "Such a message is passed over (`refused_tries`, `refused`). Any other status above \
-               299 is about who asks and where, as 401, 403 and 404, or it passes: nothing goes \
-               on until it does, and nothing is lost. A server that says 404 of a device that it \
-               does not know wants it in here.",
-        source: "RFC 9110, 15",
-        set: |sink, value| {
-            // Each was checked.
-            let statuses = value.list().iter().filter_map(|text| webhook::parse_status(text).ok());
-            sink.given.refused_statuses = statuses.collect();
-        },
     },
     OptionRow {
         key: "influx.url",

@@ -18,6 +18,7 @@ use crate::LinkKind;
 use crate::option_rows::{LinkTlsSettings, check_retry};
 use broker::connection::authentication::SecretBytes;
 use net::http_client;
+use net::http_proxy::HttpProxy;
 use net::redis;
 use net::server_url::ServerUrl;
 use net::sql::SqlDatabase;
@@ -70,6 +71,8 @@ pub(super) struct SinkTargetOptions {
     pub(super) file_types: Vec<String>,
     pub(super) file_is_parquet: bool,
     pub(super) url: String,
+    pub(super) proxy: HttpProxy,
+    pub(super) follows_redirects: bool,
     pub(super) method: String,
     pub(super) headers: Vec<(String, SecretBytes)>,
     pub(super) content_type: String,
@@ -110,7 +113,7 @@ pub enum SinkTarget {
     Postgres(SqlSinkSettings),
     Sqlite(SqliteSettings),
     Stream(RedisStreamSettings),
-    Web(WebhookSettings),
+    Web(Box<WebhookSettings>),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -217,7 +220,7 @@ impl SinkSettings {
         } else if !given.url.is_empty() {
             given.webhook_target()?
         } else if !given.influx.url.is_empty() {
-            given.influx.build_target(&given.refused_statuses)?
+            given.influx_target()?
         } else if !given.kafka.servers.is_empty() {
             given.kafka.build_target(self.timeout_ms)?
         } else if !given.nats.url.is_empty() {
@@ -276,15 +279,25 @@ impl SinkTargetOptions {
         let url = ServerUrl::parse(&self.url, http_client::SCHEMES)?;
         let (method, together) = (self.method.clone(), self.together);
         let refused = self.refused_statuses.clone();
-        Ok(SinkTarget::Web(WebhookSettings {
+        Ok(SinkTarget::Web(Box::new(WebhookSettings {
             url,
+            proxy: self.proxy.clone(),
+            follows_redirects: self.follows_redirects,
             method,
             headers,
             body,
             tongue,
             together,
             refused,
-        }))
+        })))
+    }
+
+    fn influx_target(&self) -> Result<SinkTarget, String> {
+        let (proxy, follows_redirects) = (self.proxy.clone(), self.follows_redirects);
+        let refused = self.refused_statuses.clone();
+        let target = self.influx.build_target()?;
+        let web = WebhookSettings { proxy, follows_redirects, refused, ..target };
+        Ok(SinkTarget::Web(Box::new(web)))
     }
 
     fn stream_target(&self) -> Result<SinkTarget, String> {
@@ -330,7 +343,8 @@ impl SinkTargetOptions {
 }
 
 impl InfluxOptions {
-    fn build_target(&self, refused: &[u16]) -> Result<SinkTarget, String> {
+    /// Without the options of requests, which those of `http` are.
+    fn build_target(&self) -> Result<WebhookSettings, String> {
         if self.measurement.is_empty() || self.fields.is_empty() {
             return Err("influx.url needs influx.measurement and influx.fields".to_string());
         }
@@ -348,17 +362,18 @@ impl InfluxOptions {
             headers.push(("authorization".to_string(), SecretBytes(token.into())));
         }
         let (method, body) = ("POST".to_string(), WebhookBody::Lines(lines));
-        let (tongue, together, refused) =
-            (ValueEncoding::Plain, RequestBatching::Lines, refused.to_vec());
-        Ok(SinkTarget::Web(WebhookSettings {
+        let (tongue, together) = (ValueEncoding::Plain, RequestBatching::Lines);
+        Ok(WebhookSettings {
             url,
+            proxy: HttpProxy::None,
+            follows_redirects: false,
             method,
             headers,
             body,
             tongue,
             together,
-            refused,
-        }))
+            refused: Vec::new(),
+        })
     }
 }
 

@@ -5,7 +5,6 @@ use super::message::{MessageField, MessageValue, SinkMessage};
 use super::settings::InsertStatement;
 use super::template::text_of;
 use crate::{ClientTlsCell, lock};
-use net::server_pool::RemoteError;
 use net::server_url::ServerUrl;
 use net::sql::mysql::MysqlDatabase;
 use net::sql::postgres::PostgresDatabase;
@@ -56,11 +55,9 @@ impl<D: SqlSinkDatabase> SqlSink<D> {
         for statement in &self.settings.insertion.setup {
             match server.insert(&mut conn, statement, &[Vec::new()]).await {
                 Ok(()) => {}
-                Err(
-                    InsertError::Row(why)
-                    | InsertError::Remote(RemoteError::ErrorReply(why) | RemoteError::Broken(why)),
-                ) => {
-                    return Err(format!("sql.setup: {why}"));
+                Err(InsertError::Row(why)) => return Err(format!("sql.setup: {why}")),
+                Err(InsertError::Remote(error)) => {
+                    return Err(format!("sql.setup: {}", error.into_text()));
                 }
             }
         }
@@ -87,9 +84,7 @@ impl<D: SqlSinkDatabase> SqlSink<D> {
                 self.conn = Some((server, conn));
                 SinkError::Rejected(why)
             }
-            Err(InsertError::Remote(RemoteError::ErrorReply(why) | RemoteError::Broken(why))) => {
-                SinkError::transient(why)
-            }
+            Err(InsertError::Remote(error)) => SinkError::transient(error.into_text()),
         };
         Err(BatchError { accepted: 0, error: what })
     }

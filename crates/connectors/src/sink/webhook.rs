@@ -7,10 +7,11 @@ use super::message::SinkMessage;
 use super::template::{SinkTemplate, ValueEncoding};
 use crate::{ClientTlsCell, lock};
 use broker::connection::authentication::SecretBytes;
-use net::http_client::HttpClient;
-use net::http_client::HttpConnection;
+use net::http_client::{HttpClient, HttpRoute};
+use net::http_proxy::HttpProxy;
 use net::server_pool::RemoteError;
 use net::server_url::ServerUrl;
+use rustls::ClientConfig;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookSettings {
     pub url: ServerUrl,
+    pub proxy: HttpProxy,
+    pub follows_redirects: bool,
     pub method: String,
     /// Values may be keys of an API. One of them says the content type.
     pub headers: Vec<(String, SecretBytes)>,
@@ -53,7 +56,7 @@ pub(super) struct WebhookSink {
     settings: WebhookSettings,
     tls: ClientTlsCell,
     headers: Vec<(String, String)>,
-    conn: Option<HttpConnection>,
+    client: Option<(Option<Arc<ClientConfig>>, HttpClient)>,
 }
 
 impl WebhookSink {
@@ -61,18 +64,28 @@ impl WebhookSink {
         let text = |secret: &SecretBytes| String::from_utf8_lossy(&secret.0).into_owned();
         let headers = settings.headers.iter();
         let headers = headers.map(|(name, value)| (name.clone(), text(value))).collect();
-        WebhookSink { settings: settings.clone(), tls, headers, conn: None }
+        WebhookSink { settings: settings.clone(), tls, headers, client: None }
     }
 
-    /// With what its TLS goes by now.
-    fn http_client(&self) -> HttpClient {
-        HttpClient::new(&self.settings.url, lock(&self.tls).clone())
+    /// The client, with its connection, as long as its TLS settings are those of the sink.
+    fn http_client(&mut self) -> HttpClient {
+        let tls = lock(&self.tls).clone();
+        if let Some((known, client)) = &self.client
+            && known.as_ref().map(Arc::as_ptr) == tls.as_ref().map(Arc::as_ptr)
+        {
+            return client.clone();
+        }
+        let WebhookSettings { url, proxy, follows_redirects, .. } = &self.settings;
+        let (proxy, follows_redirects) = (proxy.clone(), *follows_redirects);
+        let client =
+            HttpClient::new(url, &HttpRoute { tls: tls.clone(), proxy, follows_redirects });
+        self.client = Some((tls, client.clone()));
+        client
     }
 
     pub(super) async fn connect(&mut self) -> Result<(), String> {
-        self.conn = None;
-        self.conn = Some(self.http_client().connect().await?);
-        Ok(())
+        self.client = None;
+        self.http_client().check_reachable().await
     }
 
     pub(super) async fn deliver(&mut self, batch: &[Arc<SinkMessage>]) -> Result<(), BatchError> {
@@ -129,7 +142,7 @@ impl WebhookSink {
     }
 
     async fn send(&mut self, body: Vec<u8>) -> Result<(), SinkError> {
-        let site = self.http_client();
+        let client = self.http_client();
         let path = match self.settings.url.path.as_str() {
             "" => "/".to_string(),
             query if query.starts_with('?') => format!("/{query}"),
@@ -137,14 +150,9 @@ impl WebhookSink {
         };
         // A server may close what nobody used for a while, and that is no failure.
         for is_again in [false, true] {
-            let mut conn = match self.conn.take() {
-                Some(conn) if !conn.is_closed() => conn,
-                _ => site.connect().await.map_err(SinkError::transient)?,
-            };
             let (method, headers) = (&self.settings.method, &self.headers);
-            match site.request(&mut conn, method, &path, headers, body.clone()).await {
+            match client.request(method, &path, headers, body.clone()).await {
                 Ok(answer) => {
-                    self.conn = Some(conn);
                     let after = answer.retry_after_s.map(Duration::from_secs);
                     return classify_response(
                         &self.settings.refused,
@@ -153,7 +161,9 @@ impl WebhookSink {
                         &answer.body,
                     );
                 }
-                Err(RemoteError::ErrorReply(why)) => return Err(SinkError::transient(why)),
+                Err(RemoteError::ErrorReply(why) | RemoteError::Unreachable(why)) => {
+                    return Err(SinkError::transient(why));
+                }
                 Err(RemoteError::Broken(why)) if is_again => return Err(SinkError::transient(why)),
                 Err(RemoteError::Broken(_)) => {}
             }

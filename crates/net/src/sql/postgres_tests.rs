@@ -53,7 +53,7 @@ fn ask(script: Vec<HostileAnswer>, count: usize) -> Vec<Result<String, String>> 
             all.push(match database.query(&mut conn, "SELECT $1", &[b"x".to_vec()]).await {
                 Ok(rows) => Ok(rows[0].text("name").unwrap_or("NULL").to_string()),
                 Err(RemoteError::ErrorReply(why)) => Err(why),
-                Err(RemoteError::Broken(why)) => Err(format!("broken: {why}")),
+                Err(error) => Err(format!("broken: {}", error.into_text())),
             });
         }
         all

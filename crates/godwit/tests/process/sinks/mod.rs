@@ -11,6 +11,7 @@ mod log;
 mod nats;
 mod own;
 mod places;
+mod proxies;
 mod relay;
 mod sql_tls;
 mod streams;

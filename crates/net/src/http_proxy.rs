@@ -1,0 +1,65 @@
+//! The proxy that HTTP requests go through, where an option names one.
+
+use crate::endpoint::ServerEndpoint;
+use crate::server_url::ServerUrl;
+use hyper_util::client::proxy::matcher::Matcher;
+use reqwest::{ClientBuilder, Proxy};
+
+/// `https` goes through it by CONNECT (RFC 9110, 9.3.6), `http` in whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HttpProxy {
+    #[default]
+    None,
+    /// `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, or the same in small letters.
+    Environment,
+    Server(ServerUrl),
+}
+
+const ENVIRONMENT: &str = "environment";
+const SCHEMES: &[&str] = &["http"];
+const PORT: u16 = 80;
+
+impl HttpProxy {
+    /// Parses an option: empty, `environment`, or a URL, which may have a user and a password.
+    pub fn parse(text: &str) -> Result<HttpProxy, String> {
+        match text {
+            "" => Ok(HttpProxy::None),
+            ENVIRONMENT => Ok(HttpProxy::Environment),
+            text => {
+                let url = ServerUrl::parse(text, SCHEMES)
+                    .map_err(|why| format!("{why} or {ENVIRONMENT}"))?;
+                match url.path.as_str() {
+                    "" | "/" => Ok(HttpProxy::Server(url)),
+                    _ => Err("a proxy has no path, use http://HOST:PORT".to_string()),
+                }
+            }
+        }
+    }
+
+    pub(crate) fn apply(&self, builder: ClientBuilder) -> ClientBuilder {
+        let url = match self {
+            HttpProxy::Environment => return builder,
+            HttpProxy::None => return builder.no_proxy(),
+            HttpProxy::Server(url) => url,
+        };
+        let mut proxy = Proxy::all(url.to_string()).expect("it was checked when it was read");
+        if let Some(user) = &url.user {
+            proxy = proxy.basic_auth(user, url.password.as_deref().unwrap_or_default());
+        }
+        builder.no_proxy().proxy(proxy)
+    }
+
+    /// Returns the proxy that requests to a server go through, if there is one.
+    pub(crate) fn endpoint(&self, origin: &str) -> Option<ServerEndpoint> {
+        let (host, port) = match self {
+            HttpProxy::None => return None,
+            HttpProxy::Server(url) => (url.host.clone(), url.port),
+            HttpProxy::Environment => {
+                let proxy = Matcher::from_env().intercept(&origin.parse().ok()?)?;
+                let host = proxy.uri().host()?.trim_matches(['[', ']']).to_string();
+                (host, proxy.uri().port_u16())
+            }
+        };
+        Some(ServerEndpoint { host, port: port.unwrap_or(PORT), tls: None })
+    }
+}
