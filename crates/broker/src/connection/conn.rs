@@ -1,6 +1,7 @@
 //! The protocol state of one connection, and the dispatch of received packets to their handlers.
 
 mod close;
+mod timer;
 
 use crate::authorization::authz::PendingAuthz;
 use crate::connection::auth_exchange::AuthExchange;
@@ -289,6 +290,8 @@ impl Shard {
         self.sessions.counters.bytes_received -= len as u64;
     }
 
+    /// Decodes one packet of a connected client and passes it to the handler of its type. An error
+    /// ends the connection.
     #[inline]
     fn dispatch_packet(
         &mut self,
