@@ -1,4 +1,10 @@
 //! Destinations of sinks: the interface between batches and their targets.
+//!
+//! A new destination is a file of this folder with `new`, `connect` and `deliver`, or a
+//! `BlockingSink` behind a [`SinkWorker`]; then a variant here and of [`SinkTarget`], option rows,
+//! and a `SinkPlace` in the tests of the program. `deliver` returns `Ok` only when the whole batch
+//! is stored, may get a message twice, and may be cancelled after `timeout_ms`: it takes the
+//! connection out of `self` before the first `await`. CONTRIBUTING.md has every step.
 
 use super::files::FileSink;
 use super::kafka::KafkaSink;
