@@ -1,25 +1,132 @@
-//! Module paths in documents: a path such as `broker::routing::publish` has to exist.
+//! Names of code in documents: a path such as `broker::routing::publish`, a type or a function has
+//! to exist. A name without capitals, underscore, `::` or parentheses may be an ordinary word, so
+//! it is not checked.
 
 use super::TidyFinding;
-use crate::tree::SourceTree;
+use crate::source::{SourceFile, word_positions};
+use crate::tree::{SourceTree, TreeFile};
+use std::collections::BTreeSet;
+
+/// Names of other programs, libraries and kernels, which the documents compare or explain.
+const FOREIGN: &[&str] = &[
+    "CLOCK_BOOTTIME",
+    "CSVSaveService.processSamples",
+    "Client::statistics",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "SamplingStatCalculator",
+    "TCP_USER_TIMEOUT",
+    "TLS_RSA_WITH_...",
+    "Vec::with_capacity",
+    "ZMQ_MAXMSGSIZE",
+    "duplicate_window",
+    "finish_task_switch",
+    "from_clientid",
+    "from_username",
+    "handshake_first",
+    "io_uring_enter",
+    "max_reconnects(0)",
+    "poll_read_op",
+    "rustls::ClientConfig",
+    "sync_interval",
+    "tcp_retries2",
+    "use_pem",
+];
+
+/// Names of CONTRIBUTING.md, "How to add an option", which have changed in the code: the functions
+/// are `options_of_session` and `options_of_client`. The list goes when that section is mended.
+const RENAMED: &[&str] = &["of_client", "options.of_session"];
 
 pub(super) fn find(tree: &SourceTree) -> Vec<TidyFinding> {
     let crates = crate_names(tree);
+    let words = code_words(tree);
     let documents = tree.files.iter().filter(|file| file.path.ends_with(".md"));
     let mut found = Vec::new();
     for file in documents {
-        for (at, line) in file.text.iter().flat_map(|text| text.lines()).enumerate() {
-            // Text between backticks is every second piece.
-            for path in line.split('`').skip(1).step_by(2) {
-                let Some((name, _)) = path.split_once("::") else { continue };
-                if crates.contains(&name) && is_path(path) && !exists(tree, path) {
-                    let what = format!("{path} is not there; name a module or an item that is");
-                    found.push(TidyFinding::new(&file.path, at + 1, what));
-                }
+        let names_code = is_about_code(&file.path);
+        for (line, name) in quoted_names(file) {
+            let first = name.split("::").next().unwrap_or_default();
+            let is_path = name.contains("::") && is_path(name);
+            let stale = match is_path && crates.contains(&first) {
+                true => (!exists(tree, name)).then_some(name),
+                false if !names_code || is_excepted(name) => None,
+                false if is_path => (!partial_path_exists(tree, name)).then_some(name),
+                false => code_like_words(name).find(|word| !words.contains(word)),
+            };
+            if let Some(stale) = stale {
+                let what = format!("{stale} is not there; name a module or an item that is");
+                found.push(TidyFinding::new(&file.path, line, what));
             }
         }
     }
     found
+}
+
+fn is_excepted(name: &str) -> bool {
+    FOREIGN.contains(&name) || RENAMED.contains(&name)
+}
+
+/// Whether every name of code in the document is checked, in addition to paths from a crate on.
+fn is_about_code(path: &str) -> bool {
+    let in_folder =
+        |folder: &str| path.strip_prefix(folder).is_some_and(|rest| !rest.contains('/'));
+    matches!(path, "ARCHITECTURE.md" | "CONTRIBUTING.md")
+        || in_folder("docs/")
+        || in_folder("docs/decisions/")
+}
+
+/// Returns the texts between backticks with their lines, except in blocks of code.
+fn quoted_names(file: &TreeFile) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut is_block = false;
+    for (at, line) in file.text.iter().flat_map(|text| text.lines()).enumerate() {
+        if line.trim_start().starts_with("```") {
+            is_block = !is_block;
+        } else if !is_block {
+            // Text between backticks is every second piece.
+            found.extend(line.split('`').skip(1).step_by(2).map(|name| (at + 1, name)));
+        }
+    }
+    found
+}
+
+/// Returns the words of a name that look like code: with an underscore, parentheses, or a capital
+/// behind a small letter.
+fn code_like_words(name: &str) -> impl Iterator<Item = &str> {
+    let is_name = !name.starts_with("GODWIT_")
+        && name.chars().all(|c| is_word_char(c) || matches!(c, '.' | ':' | '(' | ')'));
+    let is_call = name.ends_with(')');
+    let words = name.split(|c| !is_word_char(c)).filter(move |_| is_name);
+    words.filter(move |word| {
+        let is_camel = word
+            .as_bytes()
+            .windows(2)
+            .any(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
+        is_camel || word.trim_matches('_').contains('_') || is_call && !word.is_empty()
+    })
+}
+
+fn is_word_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Returns the words of all files but documents, without the comments of Rust, and the names of
+/// modules. Texts count: options, topics and metrics are in texts.
+fn code_words(tree: &SourceTree) -> BTreeSet<&str> {
+    let mut words = BTreeSet::new();
+    for source in &tree.sources {
+        for (text, comments) in source.text.lines().zip(source.comments.lines()) {
+            let end = comments.find("//").unwrap_or(text.len());
+            let code = text.get(..end).unwrap_or(text);
+            words.extend(code.split(|c| !is_word_char(c)));
+        }
+    }
+    let is_other = |file: &&TreeFile| !file.path.ends_with(".md") && !file.path.ends_with(".rs");
+    for file in tree.files.iter().filter(is_other) {
+        words.extend(file.text.iter().flat_map(|text| text.split(|c| !is_word_char(c))));
+    }
+    let paths = tree.files.iter().filter_map(|file| file.path.strip_suffix(".rs"));
+    words.extend(paths.flat_map(|path| path.split('/')));
+    words
 }
 
 fn crate_names(tree: &SourceTree) -> Vec<&str> {
@@ -31,7 +138,7 @@ fn crate_names(tree: &SourceTree) -> Vec<&str> {
 }
 
 fn is_path(text: &str) -> bool {
-    text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':')
+    text.chars().all(|c| is_word_char(c) || c == ':')
 }
 
 /// Whether the words of a path name modules, down to an item of the crate.
@@ -60,10 +167,51 @@ fn exists(tree: &SourceTree, path: &str) -> bool {
     sources.any(|source| source.text.lines().any(|line| defines(line, item)))
 }
 
+/// Whether a path that does not begin with a crate names a module with an item of it, or a type
+/// with a member.
+fn partial_path_exists(tree: &SourceTree, path: &str) -> bool {
+    let words: Vec<&str> = path.split("::").collect();
+    let is_type = |word: &&str| word.starts_with(|c: char| c.is_ascii_uppercase());
+    let Some(at) = words.iter().position(|word| is_type(&word)) else {
+        let module = |words: &[&str]| format!("/{}", words.join("/"));
+        let (item, outer) = words.split_last().unwrap_or((&"", &[]));
+        return tree.sources.iter().any(|source| {
+            let own = module_path(&source.path);
+            own.ends_with(&module(&words))
+                || own.ends_with(&module(outer)) && definition(source, item)
+        });
+    };
+    let is_module = |word: &&str| tree.sources.iter().any(|one| one.path.contains(*word));
+    let member = words.get(at + 1);
+    words[..at].iter().all(is_module)
+        && tree.sources.iter().any(|source| {
+            has_type(source, words[at])
+                && member.is_none_or(|member| !word_positions(&source.code, member).is_empty())
+        })
+}
+
+/// Returns the path of a module without `mod.rs` or the extension.
+fn module_path(path: &str) -> &str {
+    path.strip_suffix("/mod.rs").or(path.strip_suffix(".rs")).unwrap_or(path)
+}
+
+/// Whether the file defines the type or implements something for it.
+fn has_type(source: &SourceFile, name: &str) -> bool {
+    let is_impl = |line: &str| {
+        line.trim_start().starts_with("impl") && !word_positions(line, name).is_empty()
+    };
+    source.code.contains(name)
+        && source.code.lines().any(|line| is_impl(line) || defines(line, name))
+}
+
+fn definition(source: &SourceFile, item: &str) -> bool {
+    source.code.contains(item) && source.code.lines().any(|line| defines(line, item))
+}
+
 /// Whether the line begins the definition of an item.
 fn defines(line: &str, item: &str) -> bool {
     const KINDS: &[&str] = &["const", "enum", "fn", "static", "struct", "trait", "type"];
-    let mut words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let mut words = line.split(|c: char| !is_word_char(c));
     let mut is_kind = false;
     words.any(|word| {
         let found = is_kind && word == item;

@@ -3,6 +3,7 @@
 
 mod banned_words;
 mod dependency_edges;
+mod doc_fragments;
 mod doc_openings;
 mod doc_paths;
 mod files;
@@ -121,8 +122,13 @@ pub(crate) const CHECKS: &[TidyCheck] = &[
         find: doc_openings::find,
     },
     TidyCheck {
+        name: "doc-fragments",
+        rule: "no doc comment opens or ends with three dots",
+        find: doc_fragments::find,
+    },
+    TidyCheck {
         name: "doc-paths",
-        rule: "a module path in a document is there",
+        rule: "a module path or a name of code in a document is there",
         find: doc_paths::find,
     },
 ];

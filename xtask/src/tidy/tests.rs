@@ -292,6 +292,45 @@ fn a_module_path_in_a_document_is_there() {
 }
 
 #[test]
+fn a_name_of_code_in_a_document_is_in_the_source() {
+    let there = "`relay::loops`, `relay::loops::find`, `LinkRelay::resume`, `drain_queue`, `resume()`\n\
+                 `session.inflight_max`, `GODWIT_ANY_KEY`, `word`, `Publish`, `a b_c`\n\
+                 `rustls::ClientConfig`\n\
+                 ```\nlet other_name = `other_name`;\n```\n";
+    let gone = "`relay::pipe`, `LinkRelay::inbox_bytes`, `GonePeer`, `left_behind`, `flow()`\n";
+    let relay = "pub struct LinkRelay;\nimpl LinkRelay {\n    fn resume() {}\n}\n\
+                 fn drain_queue() {} // left_behind\n";
+    let options = "const KEY: &str = \"session.inflight_max\";\n";
+    let message = "is not there; name a module or an item that is";
+    let expected = ["relay::pipe", "LinkRelay::inbox_bytes", "GonePeer", "left_behind", "flow"];
+    let expected = expected.map(|name| format!("docs/flows.md:1: {name} {message}"));
+    let expected = expected.each_ref().map(String::as_str);
+    let sources = [
+        ("crates/connectors/src/relay/mod.rs", relay),
+        ("crates/connectors/src/relay/loops.rs", "fn find() {}\n"),
+        ("crates/broker/src/options.rs", options),
+        // Documents elsewhere, such as reports, may name code of their time.
+        ("docs/reports/old.md", gone),
+    ];
+    check("doc-paths", &[&sources[..], &[("docs/topics.md", there)]].concat(), &[]);
+    let found = [&sources[..], &[("docs/flows.md", gone)]].concat();
+    check("doc-paths", &found, &expected);
+}
+
+#[test]
+fn a_doc_comment_over_half_a_sentence_is_named() {
+    let text = "//! A.\n\n/// Packets lost, ...\nlost: u8,\n/// ... and packets\n/// delayed.\nlate: u8,\n";
+    let whole = "//! A.\n\n/// Packets that a, b, ...\n/// and c lose.\n///\n/// ```text\n/// ...\n/// ```\n\
+                 a: u8, // ...\n";
+    let what = "a doc comment opens or ends with \"...\"; make it a sentence of its own";
+    check(
+        "doc-fragments",
+        &[("crates/netem/src/a.rs", text), ("crates/netem/src/b.rs", whole)],
+        &[&format!("crates/netem/src/a.rs:3: {what}"), &format!("crates/netem/src/a.rs:5: {what}")],
+    );
+}
+
+#[test]
 fn a_clean_tree_has_nothing_to_mend() {
     let text = "//! A message.\n\n/// A whole message.\npub struct Message;\n";
     for rule in CHECKS {
