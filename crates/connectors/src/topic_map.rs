@@ -93,12 +93,13 @@ impl TopicMap {
     pub fn name_filter(&self) -> String {
         let levels = self.plain_filter().split('/');
         let wildcards: Vec<&str> = levels.filter(|level| is_wildcard(level)).collect();
-        let pieces = self.template.iter().map(|piece| match piece {
-            TopicMapPart::Text(text) => text.as_str(),
-            TopicMapPart::Topic => self.plain_filter(),
-            TopicMapPart::Wildcard(at) => wildcards[*at],
+        let mut name = String::new();
+        self.template.fill(&mut name, |part, name| {
+            name.push_str(match part {
+                TopicMapPart::Topic => self.plain_filter(),
+                TopicMapPart::Wildcard(at) => wildcards[*at],
+            });
         });
-        let name: String = pieces.collect();
         let mut filter: Vec<&str> = Vec::new();
         for level in name.split('/') {
             // A wildcard has to be a whole level, and `#` matches all following levels.
