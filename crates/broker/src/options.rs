@@ -135,7 +135,7 @@ pub struct BrokerOptions {
     pub connections_per_s: u32,
     /// Bytes of all delayed messages of the process, `cost::DELAYED` included.
     pub delayed_bytes_max: u64,
-    /// Share of both bounds of delayed messages that one client may use, in percent.
+    /// Percentage of `delayed_messages_max` and of `delayed_bytes_max` that one client may use.
     pub delayed_client_percent_max: u8,
     pub delayed_messages_max: u32,
     pub durability: Durability,

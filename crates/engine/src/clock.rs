@@ -36,9 +36,10 @@ struct ClockState {
 
 /// Shortest interval in milliseconds between two readings of the sleep and the time of day.
 const READ_EVERY_MS: u64 = 100;
-/// Interval in milliseconds of clock records while a shard has records to commit anyway, ...
+/// Interval in milliseconds of clock records while a shard has other records to commit.
 const KEPT_EVERY_MS: u64 = 60_000;
-/// ... and without records: each costs a page of the log, so the interval is a quarter of an hour.
+/// Interval in milliseconds of clock records without other records. Each costs a page of the log,
+/// so the interval is a quarter of an hour.
 const KEPT_ALONE_EVERY_MS: u64 = 900_000;
 
 impl SystemClock {

@@ -19,7 +19,8 @@ pub(crate) struct DescriptorBudget {
     ceiling: RawFd,
 }
 
-/// Ceiling of this process, as set by [`DescriptorBudget::measure`], for [`has_room`].
+/// Number that descriptors of client connections stay below, for [`has_room`], which listeners
+/// outside of shards call. [`DescriptorBudget::measure`] sets it at the start.
 static CEILING: AtomicI32 = AtomicI32::new(RawFd::MAX);
 
 /// Interval in milliseconds of the search for a descriptor below the ceiling.

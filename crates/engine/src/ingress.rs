@@ -13,9 +13,9 @@ const PUBLISHERS_AT_ONCE: usize = 64;
 const ACCEPTS_PER_TICK: usize = 256;
 /// Pause in milliseconds after accepting failed, for instance for lack of descriptors or memory.
 const ACCEPT_PAUSE_MS: u64 = 1_000;
-/// Number of sockets of a shard above which the end of the last one trims the heap, ...
+/// Number of sockets of a shard above which the heap is trimmed after the last one has ended.
 const MANY_CONNECTIONS: usize = 1_000;
-/// ... though not more often than this interval in milliseconds.
+/// Shortest interval in milliseconds between two trims of the heap.
 const TRIM_INTERVAL_MS: u64 = 10_000;
 /// Tail length up to which the tail is copied in front of the next read; a longer tail is read
 /// into.

@@ -41,10 +41,10 @@ const LOGGED_MS: u64 = 2_000;
 /// Resolution of the timer wheel in milliseconds: a timer may have been due this long before
 /// firing.
 const TIMER_MS: u64 = 200;
-/// Rounds of reading after all ready sockets were read, so clients sending without end cannot delay
-/// timers for ever, ...
+/// Largest number of rounds of reading after all ready sockets were read: clients sending without
+/// end must not delay timers for ever.
 const ROUNDS_MAX: u32 = 8;
-/// ... and the longest delay of timers in milliseconds.
+/// Longest delay of timers after a pause, in milliseconds.
 const CATCH_UP_MS_MAX: u64 = 5_000;
 
 impl PauseDetector {

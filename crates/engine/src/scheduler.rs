@@ -32,9 +32,11 @@ const RATE_INTERVAL: Duration = Duration::from_millis(50);
 /// Window over which a worker thread compares its work with the scheduler's before giving its shard
 /// back.
 const WORKER_WINDOW: Duration = Duration::from_millis(100);
-/// A shard returns if the scheduler would stay below this load in percent with the shard added, ...
+/// Load of the scheduler in percent, with the shard of a worker added, below which the shard
+/// returns to the scheduler.
 const FITS_PERCENT_MAX: u32 = 95;
-/// ... and above this load no shard moves to a worker again for [`WORKER_RETRY_DELAY`].
+/// Load in percent after a return above which no shard moves to a worker again for
+/// [`WORKER_RETRY_DELAY`].
 const CALM_PERCENT_MAX: u32 = 40;
 const WORKER_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// Stack of a thread with shards. Retained trees are walked by recursion, bounded by

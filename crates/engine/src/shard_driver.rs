@@ -92,9 +92,9 @@ pub(crate) struct ShardDriver {
     /// Closed sockets whose peers have not finished, with the time of the forced drop. The entry of
     /// a socket dropped earlier stays until then.
     pub(crate) lingering: VecDeque<(MonotonicMs, u32)>,
-    /// A burst of connections has ended and its memory is still allocated, ...
+    /// Whether a burst of connections has ended whose memory is still allocated.
     pub(crate) has_memory_to_trim: bool,
-    /// ... and the heap is trimmed no earlier than this.
+    /// Earliest time of the next trim of the heap.
     pub(crate) trim_after: MonotonicMs,
     /// Timer and load for [`ShardDriver::release_burst_memory`].
     pub(crate) release: BurstRelease,

@@ -16,17 +16,17 @@ use store::{KeySpace, KeyValueStore, StoreBatch, StoreHandle};
 pub(crate) struct StoreClient {
     handle: StoreHandle,
     log: Arc<dyn Fn(&BrokerEvent) + Send + Sync>,
-    /// Changes refused by the store, by key, ...
+    /// Changes refused by the store, by key.
     parked: BTreeMap<(KeySpace, Vec<u8>), Option<Vec<u8>>>,
-    /// ... their memory in bytes, ...
+    /// Memory of `parked` in bytes.
     parked_bytes: usize,
-    /// ... and whether a parked batch was urgent, so the retry has to be synced at once.
+    /// Whether a parked batch was urgent, so the retry has to be synced at once.
     parked_urgent: bool,
     first_refused_at: Option<Instant>,
-    /// Last result of [`StoreClient::refuses_writes`], ...
+    /// Last result of [`StoreClient::refuses_writes`].
     refused: bool,
-    /// ... and the number of shards whose result is true: only the first and the last change is
-    /// logged.
+    /// Number of shards whose `refused` is true, shared by all shards: the first one logs that the
+    /// store is full, and the last one that the store has room again.
     refusing: Arc<AtomicUsize>,
 }
 
@@ -81,7 +81,9 @@ impl StoreClient {
         self.parked.contains_key(&(key_space(of), key.to_vec()))
     }
 
-    /// Whether no more writes may be promised to clients. Logs the first and the last such shard.
+    /// Whether clients must be refused requests that need a write: changes are parked, or the store
+    /// is nearly full. The process logs when the first shard refuses and when the last shard stops
+    /// refusing.
     pub(crate) fn refuses_writes(&mut self) -> bool {
         let refuses = self.has_refused() || self.handle.is_nearly_full();
         if refuses != self.refused {

@@ -140,10 +140,12 @@ impl DelayQueue {
     }
 }
 
-/// Returns the packet with the addresses of the far end, and whether its source is
-/// [`CLIENT_ADDRESS`]; `None` for packets outside of the line. The third byte of an address is 0
-/// for the client, 1 for the server, and 2 more for their aliases across the line. Source and
-/// destination change by opposite amounts, so checksums over both stay valid.
+/// Rewrites the addresses of a packet as its receiver has to see them: the source becomes the
+/// sender's alias across the line, and the destination the receiver's real address. Returns the
+/// packet and whether its source was [`CLIENT_ADDRESS`]; `None` for packets that do not go from a
+/// real address to an alias. The third byte of an address is 0 for the client and 1 for the server,
+/// and 2 more in an alias. Source and destination change by opposite amounts, so checksums over
+/// both stay valid.
 fn readdress(packet: &[u8]) -> Option<(bool, Vec<u8>)> {
     let is_version_4 = packet.first().is_some_and(|byte| byte >> 4 == 4);
     let from = packet.get(12..16)?;

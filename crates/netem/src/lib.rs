@@ -33,22 +33,22 @@ use std::time::Duration;
 use tappers::Interface;
 use tappers::linux::Tun;
 
-/// Source address of connections through the line (`HERE`), ...
+/// Source address of connections through the line (`HERE` in the picture above).
 pub const CLIENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// ... the address where a server listens (`THERE`), ...
+/// Address on which a server listens (`THERE`). A connection to it bypasses the line.
 pub const SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
-/// ... and its address through the line (`ACROSS`).
+/// Address of the same server through the line (`ACROSS`).
 pub const IMPAIRED_SERVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 3, 1);
 
 /// Conditions of the line, the same in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NetworkConditions {
     pub delay: Duration,
-    /// Percentage of packets lost, ...
+    /// Percentage of packets that are lost.
     pub loss_percent: f64,
-    /// ... percentage of packets delayed in addition, ...
+    /// Percentage of packets that are delayed by `reorder_delay` in addition.
     pub reorder_percent: f64,
-    /// ... and the additional delay, by which later packets overtake.
+    /// Additional delay of such packets, during which later packets overtake them.
     pub reorder_delay: Duration,
     /// Bytes per second in each direction; 0 is no limit.
     pub bytes_per_s: u64,

@@ -97,8 +97,8 @@ impl Compactor {
         self.can_compact_all(state)
     }
 
-    /// Whether all tables may be merged: not too often, and not if the merge would stop at an
-    /// unreadable block.
+    /// Whether all tables may be merged into one now. Ten times the duration of the last such merge
+    /// has to pass after it, and no table may have an unreadable block, where the merge would stop.
     fn can_compact_all(&self, state: &StoreState) -> bool {
         self.last_full_compaction.is_none_or(|(at, took)| at.elapsed() >= 10 * took)
             && !state.tables.iter().any(|table| self.unreadable_tables.contains(&table.number))

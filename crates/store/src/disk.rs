@@ -303,7 +303,8 @@ pub(crate) type Memtable = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 #[derive(Debug)]
 pub(crate) struct LogSegment {
     pub number: u64,
-    /// Upper bound of the batches in the file.
+    /// Sequence number that no batch in the file exceeds. Once tables hold all batches up to it,
+    /// the file can be deleted.
     pub last: u64,
     pub bytes: u64,
 }
@@ -327,7 +328,7 @@ pub(crate) struct StoreCore {
 /// The state below the lock of [`StoreCore`].
 #[derive(Default)]
 pub(crate) struct StoreState {
-    /// The last committed batch.
+    /// Sequence number of the last committed batch, which may not be on the disk yet.
     pub last: u64,
     active: Memtable,
     active_bytes: usize,

@@ -159,7 +159,8 @@ struct ScannedBlock {
     removals: u64,
 }
 
-/// Searches the end of the block at `at`, in a file of `of` bytes.
+/// Finds the end of the block that begins at `at`, in a file of `of` bytes, by reading entries
+/// until the checksum of the block follows. Returns `None` if no valid block begins there.
 fn find_block(file: &dyn StoreFile, id: u64, at: u64, of: u64) -> io::Result<Option<ScannedBlock>> {
     let mut len = 2 * BLOCK as u64;
     loop {
@@ -339,7 +340,8 @@ impl TableBuilder {
         })
     }
 
-    /// Appends a pair. The caller passes the keys in ascending order.
+    /// Appends a key with its value, or with `None` for a removal. The keys must ascend. A block
+    /// ends at [`BLOCK`] bytes, and buffered bytes are written at [`WRITE`].
     pub(crate) fn put(&mut self, key: &[u8], value: Option<&[u8]>) -> io::Result<()> {
         self.first.get_or_insert_with(|| key.into());
         self.entries += 1;

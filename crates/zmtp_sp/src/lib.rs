@@ -42,9 +42,9 @@ pub enum SocketEvent {
     /// The handshake is complete: messages may go both ways.
     Open,
     Message(MultipartMessage),
-    /// The peer subscribes to messages with this prefix, ...
+    /// The peer subscribes to messages with this prefix.
     Subscribe(Vec<u8>),
-    /// ... or cancels the subscription.
+    /// The peer cancels a subscription to this prefix.
     Cancel(Vec<u8>),
     /// A complete message whose [`MultipartMessage::envelope`] is missing or invalid.
     Unroutable,
@@ -122,8 +122,8 @@ impl SocketProtocol {
         SocketProtocol::Sp(sp::SpCodec::new(pattern, transport, limits))
     }
 
-    /// Creates a connection of ZeroMQ. With `plain` the listening side is the server of PLAIN
-    /// [ZMTP 3.1].
+    /// Creates a connection of ZeroMQ. With `plain` the mechanism is PLAIN, and the side that
+    /// listens checks the credentials [ZMTP 3.1]; without, the mechanism is NULL.
     pub fn zmtp(
         pattern: SocketType,
         plain: Option<PlainCredentials>,

@@ -19,9 +19,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclRuleSet {
     rules: Vec<AclRule>,
-    /// Indexes of rules for exact user names, sorted by name, ...
+    /// Indexes of the rules for exact user names, sorted by name.
     by_user: Vec<(Box<str>, Vec<u32>)>,
-    /// ... and of all remaining rules.
+    /// Indexes of all remaining rules.
     others: Vec<u32>,
     /// Whether any rule has a condition on QoS or RETAIN.
     uses_qos_or_retain: bool,
@@ -151,9 +151,9 @@ pub struct TopicPattern {
     template: Option<Box<TextTemplate<NameVariable>>>,
     /// Whether the rule applies to this filter or topic only, not to matching topics.
     is_exact: bool,
-    /// Common first bytes of every matching topic, at most eight, ...
+    /// Common first bytes of every matching topic, at most eight.
     head: u64,
-    /// ... and the mask of the valid bits.
+    /// Mask of the valid bits of `head`.
     mask: u64,
 }
 

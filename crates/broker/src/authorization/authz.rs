@@ -116,9 +116,9 @@ impl PendingCheck {
     }
 }
 
-/// Largest number of requests for one packet. Further filters of a SUBSCRIBE are refused, ...
+/// Largest number of requests for one packet. Further filters of a SUBSCRIBE are refused.
 const QUESTIONS_MAX: usize = 256;
-/// ... and so are topics longer than this number of bytes.
+/// Largest number of bytes of a topic or filter in a request. Longer ones are refused.
 const QUESTION_BYTES_MAX: usize = 4 * 1024;
 
 impl ConnState {

@@ -10,9 +10,9 @@ use crate::options::AuthzOptions;
 pub(crate) struct AuthzCache {
     /// Decisions valid for `cache_ms`, sorted by topic.
     cached: Vec<AuthzCacheEntry>,
-    /// Decisions for the packet to be read next, sorted by topic, ...
+    /// Decisions for the packet to be read next, sorted by topic.
     for_packet: Vec<AuthzCacheEntry>,
-    /// ... unless the packet has been read already.
+    /// Whether the packet has been read, so `for_packet` is out of date.
     is_read: bool,
     /// Number of requests for the packet.
     question_count: usize,

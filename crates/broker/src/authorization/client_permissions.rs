@@ -25,9 +25,10 @@ pub(crate) struct ClientPermissions {
     pub(crate) subject: AclSubject,
     /// The domain in which the subject's user name is unique: see `ListenerAccess`.
     identity_domain: u64,
-    /// The group of the client, if the group has limits of its own, ...
+    /// The group of the client, if the group has limits of its own.
     pub(crate) client_group: Option<ClientGroupId>,
-    /// ... and the connection's guard, if the group limits the number of connections.
+    /// Guard that counts the connection in its group, if the group limits the number of
+    /// connections; dropping the guard takes the connection out of the count.
     pub(crate) group_guard: Option<ClientGroupGuard>,
     /// Time at which the credentials expire and the connection ends.
     expires: Option<MonotonicMs>,

@@ -24,9 +24,9 @@ pub(crate) struct ReauthorizationQueue {
     unresolved: ReauthorizationRound,
     /// Requests to the authorization server in progress.
     batch: Option<ReauthorizationBatch>,
-    /// Subscriptions without a decision, requested again ...
+    /// Subscriptions without a decision, requested again after `pause`.
     retries: VecDeque<PendingSubscription>,
-    /// ... after this time.
+    /// Time until which `retries` wait.
     pause: Option<MonotonicMs>,
     /// Whether the last batch had no decision at all: further requests wait until the pause is
     /// over.

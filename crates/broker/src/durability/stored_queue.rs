@@ -34,10 +34,10 @@ pub enum StoreReadRequest {
     GarbageScan,
 }
 
-/// Messages of a queue read at a time, bounded by [`READ_BYTES`] too, ...
+/// Largest number of messages of a queue read at a time, bounded by [`READ_BYTES`] too.
 pub(crate) const READ_MESSAGES: usize = 1024;
 pub(crate) const READ_BYTES: usize = 1024 * 1024;
-/// ... and the number of waiting messages below which more are read.
+/// Number of waiting messages below which more are read.
 pub(crate) const LOW_WATER: usize = 256;
 
 impl SessionTable {

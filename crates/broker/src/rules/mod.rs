@@ -201,7 +201,8 @@ impl RuleIndex {
 #[derive(Debug, Default)]
 pub(crate) struct RuleOutcome {
     pub(crate) drops_message: bool,
-    /// Whether a rule had a row, or added one to a window.
+    /// Whether a rule had a row for the message or added one to a window. The acknowledgement then
+    /// does not say No Matching Subscribers.
     passed: bool,
     outputs: Vec<RuleOutput>,
     /// Budget shared by all rules of the message, at first `STEPS_OF_ALL`.

@@ -126,9 +126,9 @@ pub(crate) struct GroupMembership {
     pub(crate) owner: ShardId,
     pub(crate) options: SubscribeOptions,
     pub(crate) id: u32,
-    /// Last state reported to an owner on another shard: whether the member is connected, ...
+    /// Whether the member was connected, as last reported to an owner on another shard.
     pub(crate) online: bool,
-    /// ... and the number of messages the member may still receive.
+    /// Number of messages that the owner may still send to the member, by the last reports.
     pub(crate) granted: u32,
 }
 

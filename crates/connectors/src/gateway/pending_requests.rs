@@ -49,9 +49,10 @@ pub(super) struct PendingRequests {
     random: RandomState,
 }
 
-/// Largest number of requests of each direction, ...
+/// Largest number of pending requests of each direction.
 const MOST: usize = 4096;
-/// ... apart from requests of sockets with fewer pending than this, while there are bytes.
+/// Number of pending requests below which a socket may send one more, even above [`MOST`], while
+/// there are bytes.
 const MOST_OF_ONE: usize = 16;
 /// Memory of a request in addition to its bytes.
 const QUESTION_BYTES: usize = 256;

@@ -80,9 +80,9 @@ struct SinkRetryState {
     new_filters: NewLinkFilters,
     /// Messages which no session would send again: QoS 0 messages and events.
     volatile_messages: Vec<Arc<SinkMessage>>,
-    /// Number of refusals of the first batch, ...
+    /// Number of refusals of the first batch.
     refusals: u32,
-    /// ... and the time when a message was last skipped, within [`AT_ITS_WORD`].
+    /// Time when a message was last skipped, within [`AT_ITS_WORD`].
     passed_over_at: Option<Instant>,
     /// Times of receipt of the messages which the session sends again.
     times: ReceiveTimes,

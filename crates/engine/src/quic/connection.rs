@@ -30,9 +30,9 @@ pub(crate) struct QuicConnection {
     pub(super) control_socket: Option<u32>,
     /// The first stream opened by the client, with CONNECT.
     control_stream: Option<StreamId>,
-    /// Further streams of the client, with their sockets, ...
+    /// Further streams of the client, with their sockets.
     data_streams: Vec<(StreamId, u32)>,
-    /// ... and the streams waiting for the CONNACK in `open_data_streams`.
+    /// Streams that wait for CONNACK; `open_data_streams` then opens them.
     pending_streams: Vec<StreamId>,
     pub(super) is_handshaking: bool,
     /// The connection has ended; bytes received before may still be read.

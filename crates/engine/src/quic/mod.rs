@@ -41,9 +41,9 @@ pub(crate) struct QuicShard {
     connections: Vec<Option<Box<QuicConnection>>>,
     free: Vec<u32>,
     slots_by_key: HashMap<QuicConnectionKey, u32>,
-    /// Connections with new events, for `drive_quic_connection` ...
+    /// Connections with new events, for `drive_quic_connection`.
     to_drive: Vec<u32>,
-    /// ... and connections which may have datagrams to send at the end of the turn.
+    /// Connections which may have datagrams to send at the end of the turn.
     to_send: Vec<u32>,
     /// Sockets of data streams whose connection has ended.
     ended_streams: Vec<u32>,

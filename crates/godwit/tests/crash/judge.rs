@@ -160,7 +160,8 @@ impl DeliveryJudge {
         None
     }
 
-    /// What each retained topic must at least be, by name: the last number acknowledged, ...
+    /// Returns the last acknowledged number of each retained topic: after the crash the topic must
+    /// have this message or a later one.
     pub(crate) fn retained(&self) -> Vec<(usize, Option<u32>)> {
         let topics = self.topics.iter().enumerate().filter(|(_, topic)| topic.retain);
         topics
@@ -171,7 +172,8 @@ impl DeliveryJudge {
             .collect()
     }
 
-    /// ... or something that was sent later.
+    /// Checks that a retained message is the one in `least` or was sent later. Returns the index of
+    /// its topic.
     pub(crate) fn was_retained(
         &self,
         topic: &str,

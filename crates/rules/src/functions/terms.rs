@@ -124,7 +124,8 @@ struct ErlangTermReader<'r, 'b> {
 }
 
 impl ErlangTermReader<'_, '_> {
-    /// Reads a term. `None` for invalid bytes, nesting beyond `depth`, and terms without a
+    /// Reads one Erlang term: a tag, then the data of that tag. `None` for invalid bytes, for terms
+    /// nested deeper than `depth`, and for tags without a
     /// counterpart in [`Value`].
     fn term<'v>(&mut self, depth: u32) -> Result<Option<Value<'v>>, RunError> {
         self.budget.step(1)?;

@@ -29,9 +29,9 @@ const WINDOWS: &[(&str, &str)] = &[
     ("countwindow", "COUNTWINDOW(100)"),
 ];
 
-/// Shortest length in milliseconds: below this the timers of a shard are too coarse, ...
+/// Shortest length of a window in milliseconds: below this the timers of a shard are too coarse.
 const MS_MIN: u64 = 100;
-/// ... and the longest, 31 days.
+/// Longest length of a window in milliseconds, 31 days.
 const MS_MAX: u64 = 31 * 24 * 3_600_000;
 const COUNT_MAX: u64 = 1_000_000;
 

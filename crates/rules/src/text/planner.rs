@@ -89,7 +89,8 @@ pub(super) struct NameScope {
     has_message: bool,
     pub(super) reads: PlanReads,
     uses_alias: bool,
-    /// Totals in the row of a window, while such a row is planned.
+    /// Calls of aggregate functions found so far; `None` where a rule may not call any, as outside
+    /// of the row of a window.
     pub(super) aggregates: Option<Vec<AggregateCall>>,
     /// Start of the part being planned, for errors without a location of their own.
     at: Location,

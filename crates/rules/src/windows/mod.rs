@@ -18,7 +18,7 @@ pub use totals::{AGGREGATES, AggregateFunction as AggregateRow};
 /// When a window is closed, and which messages its row covers. Times are in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowSpec {
-    /// Closed after so many messages.
+    /// Closed after this number of messages.
     Count { messages: u64 },
     /// Covers the last `long` milliseconds, closed every `hop` milliseconds.
     Hopping { long: u64, hop: u64 },

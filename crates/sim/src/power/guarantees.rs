@@ -23,7 +23,9 @@ pub(crate) const DELAYED: usize = 2 * CLIENTS;
 pub(crate) struct GuaranteeChecker {
     /// Messages by number, which is the payload.
     messages: Vec<CheckedMessage>,
+    /// Sessions by the index of their client.
     sessions: Vec<CheckedSession>,
+    /// Shared groups by their index in [`GROUPS`].
     groups: Vec<CheckedGroup>,
     /// Counts publishes, acknowledgements and the like, to compare their order.
     clock: usize,
@@ -41,8 +43,9 @@ struct CheckedMessage {
     acked: Option<usize>,
     /// `clock` when the publisher abandoned the message.
     given_up: Option<usize>,
-    /// Sessions and groups which must receive the message if it is acknowledged.
+    /// Indexes of the sessions each of which must receive the message if it is acknowledged.
     sessions: Vec<usize>,
+    /// Indexes of the groups one member of which must receive the message if it is acknowledged.
     groups: Vec<usize>,
 }
 

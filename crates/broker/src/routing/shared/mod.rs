@@ -251,7 +251,8 @@ impl Shard {
         }
     }
 
-    /// Removes a member. The last member takes the group and its queued messages with it.
+    /// Removes a member of a shared group. With its last member the group is removed: messages in
+    /// its queue are dropped, counted as [`DropReason::Offline`], and deleted from the store.
     pub(crate) fn leave_group(&mut self, name: &str, member: SessionRef) {
         let Some(&at) = self.groups.by_name.get(name) else { return };
         let group = &mut self.groups.groups[at];

@@ -74,7 +74,8 @@ impl SharedGroup {
             || self.queue_bytes >= QUEUE_FRONT_BYTES
     }
 
-    /// Counts a message, at the next position, which is only in the store.
+    /// Counts a message that joins the end of the queue in the store alone, not in memory. The
+    /// caller writes its record, at the next position of the queue.
     pub(super) fn spool(&mut self, bytes: u64) {
         let next = self.stored_queue.map(|(_, positions)| positions.next());
         let tail = &mut self.tail;
