@@ -4,7 +4,7 @@ use super::transport::{ClientTransport, QuicEndpoints};
 use crate::template::BenchTemplate;
 use crate::track::StreamTracks;
 use mqtt::ProtocolVersion;
-use mqtt::client::UnacknowledgedPackets;
+use std::collections::VecDeque;
 
 /// States of a `LoadClient`. A failure leads to `Waiting` while retries are left, else to `Over`.
 ///
@@ -70,14 +70,21 @@ pub(crate) struct LoadPublisher {
     pub(crate) stream: u32,
     /// Number of messages published so far.
     pub(crate) seq: u32,
+    pub(crate) packet_id: u16,
     /// Consumers of its topic.
     pub(crate) consumer_count: u64,
-    /// When each message of QoS 1 and 2 was due, in microseconds.
-    pub(crate) unacknowledged: UnacknowledgedPackets<u64>,
+    pub(crate) flights: VecDeque<PublishFlight>,
     /// Messages that were due and found no room, the oldest of them due at `backlog_due_ns`.
     pub(crate) backlog_len: u32,
     pub(crate) backlog_due_ns: u64,
     pub(crate) user_name: String,
+}
+
+/// A message that waits for its PUBACK or PUBCOMP.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PublishFlight {
+    pub(crate) packet_id: u16,
+    pub(crate) due_us: u64,
 }
 
 impl LoadClient {
@@ -94,5 +101,22 @@ impl LoadClient {
         self.tail = Vec::new();
         self.out = Vec::new();
         self.out_from = 0;
+    }
+}
+
+impl LoadPublisher {
+    pub(crate) fn next_packet_id(&mut self) -> u16 {
+        self.packet_id = self.packet_id.checked_add(1).unwrap_or(1);
+        self.packet_id
+    }
+
+    /// Takes the flight of an acknowledgement; brokers answer in order, so it is mostly the first.
+    #[inline]
+    pub(crate) fn acknowledge(&mut self, packet_id: u16) -> Option<PublishFlight> {
+        if self.flights.front().is_some_and(|flight| flight.packet_id == packet_id) {
+            return self.flights.pop_front();
+        }
+        let at = self.flights.iter().position(|flight| flight.packet_id == packet_id)?;
+        self.flights.remove(at)
     }
 }

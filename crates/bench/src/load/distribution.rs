@@ -5,8 +5,7 @@ use super::client::{ClientState, LoadClient, LoadPublisher};
 use crate::plan::{ConsumerIndex, LoadPlan, share_filter};
 use crate::template::{self, BenchRng, BenchTemplate, TemplateValues};
 use crate::track::StreamTracks;
-use mqtt::client::UnacknowledgedPackets;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// Clients of one thread, in the order in which they connect.
 #[derive(Debug, Default)]
@@ -100,7 +99,8 @@ impl ClientDistributor<'_> {
                 template,
                 stream: *stream,
                 seq: 0,
-                unacknowledged: UnacknowledgedPackets::default(),
+                packet_id: 0,
+                flights: VecDeque::new(),
                 backlog_len: 0,
                 backlog_due_ns: 0,
                 user_name,

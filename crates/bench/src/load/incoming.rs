@@ -7,7 +7,7 @@ use crate::limits::PACKET_BYTES_MAX;
 use crate::load_stats::{LatencySampler, LoadCounter, LoadFailure, LoadStats};
 use crate::plan::StartMode;
 use crate::stamp::{PayloadStamp, TIME_MASK};
-use mqtt::client::{AckOutcome, ServerLimits};
+use mqtt::client::ServerLimits;
 use mqtt::{
     ConnAck, Disconnect, PacketFrame, PacketType, Publish, PublishAck, QoS, ReasonCode, SubAck,
     Violation,
@@ -173,9 +173,19 @@ impl LoadThread {
                 let suback = SubAck::decode(frame, version)?;
                 self.on_suback(at, suback.codes, now_ns)
             }
-            PacketType::PubAck | PacketType::PubRec | PacketType::PubComp => {
+            PacketType::PubAck | PacketType::PubComp => {
                 let ack = PublishAck::decode(frame, version)?;
-                self.on_publish_ack(at, kind, &ack, now_ns);
+                self.on_publish_ack(at, &ack, now_ns);
+                Ok(())
+            }
+            PacketType::PubRec => {
+                let ack = PublishAck::decode(frame, version)?;
+                if ack.reason.is_error() {
+                    self.on_publish_ack(at, &ack, now_ns);
+                } else {
+                    self.count_unmatched(ack.reason);
+                    self.send_ack(at, PacketType::PubRel, ack.packet_id);
+                }
                 Ok(())
             }
             PacketType::PubRel => {
@@ -234,16 +244,9 @@ impl LoadThread {
         Ok(())
     }
 
-    fn on_publish_ack(&mut self, at: u32, kind: PacketType, ack: &PublishAck<'_>, now_ns: u64) {
+    fn on_publish_ack(&mut self, at: u32, ack: &PublishAck<'_>, now_ns: u64) {
         let Some(publisher) = &mut self.clients[at as usize].publisher else { return };
-        let due_us = match publisher.unacknowledged.acknowledge(kind, ack) {
-            AckOutcome::Complete(due_us) => due_us,
-            AckOutcome::Release => {
-                self.count_unmatched(ack.reason);
-                return self.send_ack(at, PacketType::PubRel, ack.packet_id);
-            }
-            AckOutcome::Unexpected => return,
-        };
+        let Some(flight) = publisher.acknowledge(ack.packet_id.get()) else { return };
         self.flights -= 1;
         let now_us = now_ns / 1_000;
         if ack.reason.is_error() {
@@ -256,8 +259,8 @@ impl LoadThread {
         } else {
             self.count_unmatched(ack.reason);
             self.stats.add(LoadCounter::PubSucc, 1);
-            if due_us >= self.measured_us.0 && due_us < self.measured_us.1 {
-                self.stats.record(LatencySampler::Pub, now_us - due_us.min(now_us));
+            if flight.due_us >= self.measured_us.0 && flight.due_us < self.measured_us.1 {
+                self.stats.record(LatencySampler::Pub, now_us - flight.due_us.min(now_us));
             }
         }
         self.send_backlog(at);

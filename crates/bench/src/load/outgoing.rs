@@ -1,6 +1,6 @@
 //! Output of the load threads: requests, acknowledgements, due messages, and writes to sockets.
 
-use super::client::{ClientState, LoadClient};
+use super::client::{ClientState, LoadClient, PublishFlight};
 use super::schedule::round_up_to_grid;
 use super::thread::{LoadThread, STEPS_PER_TIME_CHECK};
 use crate::limits::{SPARE_BYTES_MAX, SPARES_MAX, UNSENT_BYTES_MAX};
@@ -8,7 +8,6 @@ use crate::load_stats::{LatencySampler, LoadCounter, LoadFailure};
 use crate::plan::{PublishPace, PublishPlan};
 use crate::stamp::PayloadStamp;
 use crate::template::TemplateValues;
-use mqtt::client::success_ack;
 use mqtt::property::{PropertiesBuf, Property};
 use mqtt::{
     Connect, Disconnect, PacketId, PacketType, Properties, Publish, QoS, ReasonCode, Subscribe,
@@ -79,7 +78,8 @@ impl LoadThread {
 
     #[inline]
     pub(super) fn send_ack(&mut self, at: u32, kind: PacketType, packet_id: PacketId) {
-        self.send(at, |client, out| success_ack(packet_id).encode(kind, client.version, out));
+        let [high, low] = packet_id.get().to_be_bytes();
+        self.send(at, |_, out| out.extend_from_slice(&[kind.first_byte(), 2, high, low]));
     }
 
     /// Appends the output of `encode` to the client's buffer. Without a connection nothing is
@@ -138,9 +138,7 @@ impl LoadThread {
             return;
         }
         let unsent = client.out.len() - client.out_from;
-        if publisher.backlog_len > 0
-            || !has_room(publishing, publisher.unacknowledged.publish_count(), unsent)
-        {
+        if publisher.backlog_len > 0 || !has_room(publishing, publisher.flights.len(), unsent) {
             if publisher.backlog_len == 0 {
                 publisher.backlog_due_ns = due_ns;
             }
@@ -165,7 +163,7 @@ impl LoadThread {
         let publisher = client.publisher.as_mut()?;
         let group = &self.plan.groups[usize::from(client.group)];
         let publishing = group.publish.as_ref()?;
-        let has_room = has_room(publishing, publisher.unacknowledged.publish_count(), unsent);
+        let has_room = has_room(publishing, publisher.flights.len(), unsent);
         if client.state != ClientState::Live || publisher.backlog_len == 0 || !has_room {
             return None;
         }
@@ -219,8 +217,7 @@ impl LoadThread {
         let publisher = client.publisher.as_ref()?;
         let publishing = self.plan.groups[group].publish.as_ref()?;
         let fan = publisher.consumer_count;
-        let has_room =
-            has_room(publishing, publisher.unacknowledged.publish_count(), client.unsent_len());
+        let has_room = has_room(publishing, publisher.flights.len(), client.unsent_len());
         if client.state != ClientState::Live || !has_room {
             return None;
         }
@@ -246,11 +243,8 @@ impl LoadThread {
         let stream = (plan.seed as u32).wrapping_add(publisher.stream);
         let stamp = PayloadStamp { time_us: due_us, stream, seq: publisher.seq };
         publisher.seq = publisher.seq.wrapping_add(1);
-        let packet_id = match publishing.qos {
-            QoS::AtMostOnce => None,
-            QoS::AtLeastOnce => publisher.unacknowledged.add(PacketType::PubAck, due_us),
-            QoS::ExactlyOnce => publisher.unacknowledged.add(PacketType::PubRec, due_us),
-        };
+        let has_id = publishing.qos != QoS::AtMostOnce;
+        let packet_id = has_id.then(|| publisher.next_packet_id()).and_then(PacketId::new);
         let mut filled = String::new();
         let mut topic = &publisher.topic;
         if let Some(template) = &publisher.template {
@@ -284,7 +278,10 @@ impl LoadThread {
         drop(filled);
         client.out = out;
         match packet_id {
-            Some(_) => self.flights += 1,
+            Some(id) => {
+                publisher.flights.push_back(PublishFlight { packet_id: id.get(), due_us });
+                self.flights += 1;
+            }
             None => self.written.push(due_us),
         }
         self.expected += publisher.consumer_count;

@@ -425,8 +425,7 @@ impl LoadThread {
         }
         self.stats.record_failure(failure);
         if let Some(publisher) = &mut client.publisher {
-            let unanswered = publisher.unacknowledged.publish_count() as u64;
-            publisher.unacknowledged.clear();
+            let unanswered = publisher.flights.drain(..).count() as u64;
             self.flights -= unanswered as i64;
             self.stats.add(LoadCounter::PubUnanswered, unanswered);
             self.stats
@@ -524,14 +523,14 @@ impl LoadThread {
                 }
             }
             if let Some(publisher) = &client.publisher {
-                unanswered += publisher.unacknowledged.publish_count() as u64;
+                unanswered += publisher.flights.len() as u64;
                 self.stats.add(LoadCounter::PubMissed, u64::from(publisher.backlog_len));
                 end.streams.push(StreamSummary {
                     stream: publisher.stream,
                     client: client.id.to_string(),
                     topic: publisher.topic.clone(),
                     sent: u64::from(publisher.seq),
-                    unanswered: publisher.unacknowledged.publish_count() as u64,
+                    unanswered: publisher.flights.len() as u64,
                 });
             }
         }

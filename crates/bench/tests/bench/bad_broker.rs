@@ -1,10 +1,9 @@
 //! A broker that does one thing wrong, and counts how often: what it counted must be what the
 //! report says.
 
-use mqtt::client::success_ack;
 use mqtt::{
-    ConnAck, Connect, PacketFrame, PacketType, Properties, ProtocolVersion, Publish, QoS,
-    ReasonCode, SubAck, Subscribe, SubscribeOptions, filter_matches,
+    ConnAck, Connect, PacketFrame, PacketType, Properties, ProtocolVersion, Publish, PublishAck,
+    QoS, ReasonCode, SubAck, Subscribe, SubscribeOptions, filter_matches,
 };
 use std::collections::{BTreeSet, HashMap};
 use std::io::{Read, Write};
@@ -31,8 +30,6 @@ pub(crate) enum InjectedFault {
     RefuseSubscriptions,
     /// One PUBACK in so many never comes.
     ForgetAckEvery(u64),
-    /// PUBREC and PUBCOMP come in the place of one PUBACK in so many.
-    MistakeAckEvery(u64),
     /// The subscriber's connection, once, before the delivery with this number.
     CutAt(u64),
     /// Bytes that are no packet, once, in place of the delivery with this number.
@@ -190,10 +187,10 @@ impl BadBroker {
             PacketType::Publish => {
                 let publish = Publish::decode(frame, *version).ok()?;
                 let answers = self.world().publish(&publish);
-                if let Some(packet_id) = publish.packet_id {
-                    for kind in answers {
-                        success_ack(packet_id).encode(*kind, *version, &mut out);
-                    }
+                if let Some(packet_id) = publish.packet_id.filter(|_| answers) {
+                    let (reason, properties) = (ReasonCode::Success, Properties::default());
+                    let ack = PublishAck { packet_id, reason, properties };
+                    ack.encode(PacketType::PubAck, *version, &mut out);
                 }
             }
             PacketType::PingReq => out.extend_from_slice(&mqtt::PINGRESP),
@@ -242,8 +239,7 @@ impl BadBrokerState {
     }
 
     /// Whether the publisher is answered.
-    /// Returns the acknowledgements of a message above QoS 0.
-    fn publish(&mut self, publish: &Publish<'_>) -> &'static [PacketType] {
+    fn publish(&mut self, publish: &Publish<'_>) -> bool {
         if let InjectedFault::DelayMs(ms) = self.fault {
             thread::sleep(Duration::from_millis(ms));
         }
@@ -259,20 +255,16 @@ impl BadBrokerState {
         for at in self.takers(publish.topic) {
             self.deliver(at, publish);
             if self.is_dead {
-                return &[];
+                return false;
             }
         }
         self.acks += 1;
         match self.fault {
             InjectedFault::ForgetAckEvery(n) if self.acks.is_multiple_of(n) => {
                 self.injected += 1;
-                &[]
+                false
             }
-            InjectedFault::MistakeAckEvery(n) if self.acks.is_multiple_of(n) => {
-                self.injected += 1;
-                &[PacketType::PubRec, PacketType::PubComp]
-            }
-            _ => &[PacketType::PubAck],
+            _ => true,
         }
     }
 

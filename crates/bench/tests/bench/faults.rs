@@ -181,13 +181,11 @@ fn refused_subscriptions_are_told() {
 
 #[test]
 fn missing_acknowledgements_are_counted() {
-    for fault in [InjectedFault::ForgetAckEvery(40), InjectedFault::MistakeAckEvery(40)] {
-        let (broker, report, run) = run(fault, 1);
-        assert_eq!(broker.injected(), 10);
-        assert_eq!(number(&report, "/messages/unanswered"), 10.0);
-        assert_eq!(number(&report, "/counts/pub_succ"), 390.0);
-        assert_eq!(run.code, Some(1));
-    }
+    let (broker, report, run) = run(InjectedFault::ForgetAckEvery(40), 1);
+    assert_eq!(broker.injected(), 10);
+    assert_eq!(number(&report, "/messages/unanswered"), 10.0);
+    assert_eq!(number(&report, "/counts/pub_succ"), 390.0);
+    assert_eq!(run.code, Some(1));
 }
 
 #[test]
