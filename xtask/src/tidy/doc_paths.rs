@@ -12,11 +12,11 @@ const FOREIGN: &[&str] = &[
     "CLOCK_BOOTTIME",
     "CSVSaveService.processSamples",
     "Client::statistics",
+    "MySqlConnection::establish",
     "RUSTC_WORKSPACE_WRAPPER",
     "SamplingStatCalculator",
     "TCP_USER_TIMEOUT",
     "TLS_RSA_WITH_...",
-    "Vec::with_capacity",
     "ZMQ_MAXMSGSIZE",
     "duplicate_window",
     "finish_task_switch",
@@ -26,7 +26,6 @@ const FOREIGN: &[&str] = &[
     "io_uring_enter",
     "max_reconnects(0)",
     "poll_read_op",
-    "rustls::ClientConfig",
     "sync_interval",
     "tcp_retries2",
     "use_pem",
@@ -44,11 +43,16 @@ pub(super) fn find(tree: &SourceTree) -> Vec<TidyFinding> {
     for file in documents {
         let names_code = is_about_code(&file.path);
         for (line, name) in quoted_names(file) {
+            let name = match name.strip_suffix("()") {
+                Some(path) if path.contains("::") => path,
+                _ => name,
+            };
             let first = name.split("::").next().unwrap_or_default();
             let is_path = name.contains("::") && is_path(name);
             let stale = match is_path && crates.contains(&first) {
                 true => (!exists(tree, name)).then_some(name),
                 false if !names_code || is_excepted(name) => None,
+                false if is_path && is_foreign(tree, &words, first) => None,
                 false if is_path => (!partial_path_exists(tree, name)).then_some(name),
                 false => code_like_words(name).find(|word| !words.contains(word)),
             };
@@ -63,6 +67,18 @@ pub(super) fn find(tree: &SourceTree) -> Vec<TidyFinding> {
 
 fn is_excepted(name: &str) -> bool {
     FOREIGN.contains(&name) || RENAMED.contains(&name)
+}
+
+/// Whether a path begins with `std`, with a dependency in the root's Cargo.toml, or with a type
+/// that the code uses but does not define.
+fn is_foreign(tree: &SourceTree, words: &BTreeSet<&str>, name: &str) -> bool {
+    if name.starts_with(|c: char| c.is_ascii_uppercase()) {
+        return words.contains(name) && !tree.sources.iter().any(|one| definition(one, name));
+    }
+    let manifest = tree.files.iter().find(|file| file.path == "Cargo.toml");
+    let rows = manifest.and_then(|file| file.text.as_deref()).unwrap_or_default().lines();
+    let mut keys = rows.filter_map(|line| line.split([' ', '.', '=']).next());
+    name == "std" || keys.any(|key| key.replace('-', "_") == name)
 }
 
 /// Whether every name of code in the document is checked, in addition to paths from a crate on.
@@ -171,8 +187,8 @@ fn exists(tree: &SourceTree, path: &str) -> bool {
 /// with a member.
 fn partial_path_exists(tree: &SourceTree, path: &str) -> bool {
     let words: Vec<&str> = path.split("::").collect();
-    let is_type = |word: &&str| word.starts_with(|c: char| c.is_ascii_uppercase());
-    let Some(at) = words.iter().position(|word| is_type(&word)) else {
+    let is_type = |word: &str| word.starts_with(|c: char| c.is_ascii_uppercase());
+    let Some(at) = words.iter().position(|word| is_type(word)) else {
         let module = |words: &[&str]| format!("/{}", words.join("/"));
         let (item, outer) = words.split_last().unwrap_or((&"", &[]));
         return tree.sources.iter().any(|source| {

@@ -286,6 +286,7 @@ fn a_module_path_in_a_document_is_there() {
         ],
         &[
             "ARCHITECTURE.md:1: broker::publish is not there; name a module or an item that is",
+            "ARCHITECTURE.md:2: broker::gone is not there; name a module or an item that is",
             "ARCHITECTURE.md:2: broker::Gone is not there; name a module or an item that is",
         ],
     );
@@ -293,9 +294,9 @@ fn a_module_path_in_a_document_is_there() {
 
 #[test]
 fn a_name_of_code_in_a_document_is_in_the_source() {
-    let there = "`relay::loops`, `relay::loops::find`, `LinkRelay::resume`, `drain_queue`, `resume()`\n\
+    let there = "`relay::loops`, `relay::loops::find`, `LinkRelay::resume`, `drain_queue`\n\
                  `session.inflight_max`, `GODWIT_ANY_KEY`, `word`, `Publish`, `a b_c`\n\
-                 `rustls::ClientConfig`\n\
+                 `rustls::ClientConfig`, `Vec::with_capacity`, `resume()`\n\
                  ```\nlet other_name = `other_name`;\n```\n";
     let gone = "`relay::pipe`, `LinkRelay::inbox_bytes`, `GonePeer`, `left_behind`, `flow()`\n";
     let relay = "pub struct LinkRelay;\nimpl LinkRelay {\n    fn resume() {}\n}\n\
@@ -307,7 +308,8 @@ fn a_name_of_code_in_a_document_is_in_the_source() {
     let expected = expected.each_ref().map(String::as_str);
     let sources = [
         ("crates/connectors/src/relay/mod.rs", relay),
-        ("crates/connectors/src/relay/loops.rs", "fn find() {}\n"),
+        ("crates/connectors/src/relay/loops.rs", "fn find() -> Vec<u8> {}\n"),
+        ("Cargo.toml", "rustls = \"0.23\"\n"),
         ("crates/broker/src/options.rs", options),
         // Documents elsewhere, such as reports, may name code of their time.
         ("docs/reports/old.md", gone),
@@ -319,9 +321,10 @@ fn a_name_of_code_in_a_document_is_in_the_source() {
 
 #[test]
 fn a_doc_comment_over_half_a_sentence_is_named() {
-    let text = "//! A.\n\n/// Packets lost, ...\nlost: u8,\n/// ... and packets\n/// delayed.\nlate: u8,\n";
-    let whole = "//! A.\n\n/// Packets that a, b, ...\n/// and c lose.\n///\n/// ```text\n/// ...\n/// ```\n\
-                 a: u8, // ...\n";
+    let text = "//! A.\n\n/// Packets lost, ...\nlost: u8,\n/// ... and packets\n\
+                /// delayed.\nlate: u8,\n";
+    let whole = "//! A.\n\n/// Packets that a, b, ...\n/// and c lose.\n///\n\
+                 /// ```text\n/// ...\n/// ```\na: u8, // ...\n";
     let what = "a doc comment opens or ends with \"...\"; make it a sentence of its own";
     check(
         "doc-fragments",
