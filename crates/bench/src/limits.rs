@@ -62,13 +62,13 @@ pub(crate) const SPARE_BYTES_MAX: usize = 256 * 1024;
 /// Streams listed individually in a report, the worst first; the sums include all streams.
 pub(crate) const STREAMS_LISTED_MAX: usize = 50;
 
-/// The tester is the bottleneck if a thread used more than this share of a processor in a second,
+/// Share of a processor in a second above which a thread of the tester makes it the bottleneck.
 pub(crate) const OWN_CPU_MAX: f64 = 0.9;
 
-/// ... or if 1 % of its messages left more than this many microseconds late,
+/// Delay in microseconds that 1 % of the messages must exceed to make the tester the bottleneck.
 pub(crate) const LATENESS_US_MAX: u64 = 10_000;
 
-/// ... or if the host's processors were busier than this on average.
+/// Mean load of the host's processors above which the tester is the bottleneck.
 pub(crate) const HOST_CPU_MAX: f64 = 0.95;
 
 /// Shares of the processors' time taken by a hypervisor (`STOLEN`) or by other processes

@@ -61,11 +61,11 @@ pub(super) struct DraftListener {
     pub(super) settings: Vec<DraftSetting>,
     /// Requirements in addition to `ConfigDraft::demands`.
     pub(super) demands: ClientRequirements,
-    /// Setting by which clients are not authenticated, ...
+    /// Setting by which clients are not authenticated.
     pub(super) asks_nobody: Option<String>,
-    /// ... by which only clients without a user name are refused, ...
+    /// Setting by which only clients without a user name are refused.
     pub(super) refuses_nameless: Option<String>,
-    /// ... or by which the listener has its own chain of authenticators.
+    /// Setting by which the listener has its own chain of authenticators.
     pub(super) own_chain: Option<String>,
     /// Options of the listener's own chain, if carried over completely.
     pub(super) own_backends: Option<Vec<DraftSetting>>,

@@ -11,8 +11,8 @@ use std::borrow::Cow;
 const PAYLOAD: &str = "payload";
 
 impl<'a> ValueMap<'a> {
-    /// Sets a value in the row at the path `under` of an alias, as in `AS payload.a.b`. A payload of
-    /// JSON text on the path is parsed first, so its other values are kept.
+    /// Sets a value in the row at the path `under` of an alias, as in `AS payload.a.b`. If the path
+    /// goes into a payload of JSON text, that is parsed first, so its other values are kept.
     pub(crate) fn put_under(
         &mut self,
         under: &'a [AliasStep],

@@ -75,9 +75,9 @@ impl FrameOpcode {
 /// Reason for which a peer's frame ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// A close frame whose code is none.
+    /// A close frame without a valid status code.
     Close,
-    /// ... or whose reason is no text.
+    /// A close frame whose reason is not UTF-8.
     CloseText,
     /// A control frame that is long or in pieces.
     Control,

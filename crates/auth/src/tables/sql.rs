@@ -15,9 +15,9 @@ use std::sync::Arc;
 pub struct SqlAuthSettings {
     pub url: Option<ServerUrl>,
     pub tls: bool,
-    /// Query for a client's password hash, ...
+    /// Query for a client's password hash.
     pub user: Option<AuthTemplate>,
-    /// ... and query for its rules.
+    /// Query for a client's rules.
     pub rules: Option<AuthTemplate>,
 }
 

@@ -29,9 +29,9 @@ pub(crate) struct ComparisonPlan {
     pub(crate) threads: Option<usize>,
     /// Addresses of this host to connect from.
     pub(crate) local_addresses: Vec<IpAddr>,
-    /// A run is repeated while the host's steal time is above this percentage, ...
+    /// Percentage of steal time of the host above which a run is repeated.
     pub(crate) stolen_percent_max: Option<f64>,
-    /// ... up to this number of runs.
+    /// Largest number of attempts of one run.
     pub(crate) tries: usize,
     pub(crate) brokers: Vec<BrokerEntry>,
     /// Network conditions of the line between two brokers and the seed of its randomness; `None` is

@@ -30,14 +30,14 @@ pub(crate) enum NameVariable {
     User,
 }
 
-/// The placeholders as spelled in permission rules, and as in EMQX.
+/// Placeholders as permission rules spell them.
 const VARIABLES: [(&str, NameVariable); 4] = [
     ("${clientid}", NameVariable::ClientId),
     ("${username}", NameVariable::User),
     ("${cert_cn}", NameVariable::CommonName),
     ("${host}", NameVariable::Host),
 ];
-/// ... and as EMQX does.
+/// Placeholders as EMQX spells them.
 const LETTERS: [(&str, NameVariable); 3] =
     [("%c", NameVariable::ClientId), ("%u", NameVariable::User), ("%h", NameVariable::Host)];
 

@@ -288,6 +288,8 @@ impl Shard {
         out.write(conn, &mut slot).own.extend_from_slice(&bytes);
     }
 
+    /// Accepts a CONNECT that was authenticated and permitted: ends an older connection of the
+    /// client id, resumes or creates the session, and sends CONNACK.
     #[expect(clippy::too_many_arguments, reason = "what was agreed on, piece by piece")]
     fn accept_connect(
         &mut self,

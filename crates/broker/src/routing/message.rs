@@ -288,6 +288,8 @@ impl<'a> IncomingPublish<'a> {
         put(self.payload);
     }
 
+    /// Returns the message with bytes of its own, for other shards, the retained store or a group's
+    /// queue. The first call copies the bytes; sessions of this shard use [`MessagePool::keep`].
     pub(crate) fn message(&mut self) -> &Message {
         if self.message.is_none() {
             self.message = Some(Message::new(self));

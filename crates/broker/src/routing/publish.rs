@@ -33,6 +33,7 @@ struct PublishProperties {
 }
 
 impl Shard {
+    /// Checks a PUBLISH, routes or delays the message and answers. An error ends the connection.
     pub(crate) fn publish(
         &mut self,
         conn: ConnId,
@@ -458,8 +459,7 @@ impl Shard {
         }
     }
 
-    /// Routes to all shards. Returns whether a filter matched, at times by a false hit of
-    /// `Interest`.
+    /// Routes to all shards. Returns whether a filter matched; `Interest` may have false hits.
     #[inline]
     pub(crate) fn route_message(
         &mut self,

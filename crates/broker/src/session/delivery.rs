@@ -69,6 +69,8 @@ pub(crate) struct DeliveryHeader {
 }
 
 impl SessionTable {
+    /// Delivers a message to one session of this shard: sends it, or queues it if the client is
+    /// away or has no room. Every message to a subscriber takes this way.
     #[inline(always)]
     pub(crate) fn deliver(
         &mut self,

@@ -31,9 +31,9 @@ pub enum ScramHash {
 pub struct ScramVerifier {
     pub rounds: NonZeroU32,
     pub salt: Box<[u8]>,
-    /// Hash of the client's key, which the client proves to have, ...
+    /// Hash of the client's key, which the client proves to have (StoredKey).
     pub stored: [u8; KEY_BYTES],
-    /// ... and the server's key, for the server's own proof.
+    /// The server's key, for the server's own proof (ServerKey).
     pub server: [u8; KEY_BYTES],
 }
 
