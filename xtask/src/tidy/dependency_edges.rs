@@ -25,12 +25,13 @@ const CRATE_RULES: &[CrateRule] = &[
     CrateRule { name: "broker", may: &["mqtt", "rules"], never: IMPURE },
     CrateRule { name: "broker_options", may: &["broker", "config", "mqtt"], never: IMPURE },
     CrateRule { name: "rules", may: &["mqtt"], never: IMPURE },
-    CrateRule { name: "zmtp_sp", may: &[], never: IMPURE },
-    CrateRule { name: "transport", may: &[], never: RUNTIMES },
+    CrateRule { name: "websocket_codec", may: &[], never: IMPURE },
+    CrateRule { name: "zmtp_sp", may: &["websocket_codec"], never: IMPURE },
+    CrateRule { name: "transport", may: &["websocket_codec"], never: RUNTIMES },
     CrateRule { name: "store", may: &[], never: RUNTIMES },
     CrateRule {
         name: "engine",
-        may: &["broker", "config", "mqtt", "rules", "store", "transport"],
+        may: &["broker", "config", "mqtt", "rules", "store", "transport", "websocket_codec"],
         never: RUNTIMES,
     },
     CrateRule {
@@ -78,7 +79,7 @@ const CRATE_RULES: &[CrateRule] = &[
 ];
 
 /// Further crates allowed as dev-dependencies: transcripts are replayed by many crates.
-const TESTS_MAY: &[&str] = &["godwit", "mqtt", "netem", "sim", "transport"];
+const TESTS_MAY: &[&str] = &["godwit", "mqtt", "netem", "sim", "transport", "websocket_codec"];
 
 pub(super) fn find(tree: &SourceTree) -> Vec<TidyFinding> {
     let mut found = Vec::new();
