@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[cfg(feature = "http")]
 use std::sync::{Mutex, PoisonError};
 
-/// What loaded access options share with those that were loaded before.
+/// Resources that loaded access options share with the options loaded before.
 #[derive(Default)]
 pub struct AuthResources {
     #[cfg(feature = "remote")]

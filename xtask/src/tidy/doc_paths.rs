@@ -31,10 +31,6 @@ const FOREIGN: &[&str] = &[
     "use_pem",
 ];
 
-/// Names of CONTRIBUTING.md, "How to add an option", which have changed in the code: the functions
-/// are `options_of_session` and `options_of_client`. The list goes when that section is mended.
-const RENAMED: &[&str] = &["of_client", "options.of_session"];
-
 pub(super) fn find(tree: &SourceTree) -> Vec<TidyFinding> {
     let crates = crate_names(tree);
     let words = code_words(tree);
@@ -66,7 +62,7 @@ pub(super) fn find(tree: &SourceTree) -> Vec<TidyFinding> {
 }
 
 fn is_excepted(name: &str) -> bool {
-    FOREIGN.contains(&name) || RENAMED.contains(&name)
+    FOREIGN.contains(&name)
 }
 
 /// Whether a path begins with `std`, with a dependency in the root's Cargo.toml, or with a type
