@@ -1,7 +1,7 @@
-//! The reader for every binary format of ours: fields are taken off the front of a slice.
+//! Reader of binary formats: takes fields off the front of a slice.
 //!
-//! Invariant: a [`ByteReader`] never reads past the bytes it was given; where they run out it
-//! returns `None` and takes nothing.
+//! Invariant: a [`ByteReader`] never reads past the end of its slice. A field that is longer than
+//! the rest returns `None` and takes no bytes.
 
 #[derive(Clone, Copy, Debug)]
 pub struct ByteReader<'a> {
@@ -14,7 +14,7 @@ impl<'a> ByteReader<'a> {
         ByteReader { rest: bytes }
     }
 
-    /// Returns the bytes that are still unread.
+    /// Returns the unread bytes.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
@@ -69,14 +69,14 @@ impl<'a> ByteReader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads a number of `len` bytes, the highest first. `len` is at most 8.
+    /// Reads a big-endian number of `len` bytes; `len` is at most 8.
     #[inline]
     pub fn number_be(&mut self, len: usize) -> Option<u64> {
         let bytes = self.bytes(len)?;
         Some(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// Reads a field behind its length, a number of `len_bytes` bytes, the highest first.
+    /// Reads a field with a length prefix: a big-endian number of `len_bytes` bytes.
     #[inline]
     pub fn vector_be(&mut self, len_bytes: usize) -> Option<&'a [u8]> {
         let mut after = *self;

@@ -1,11 +1,10 @@
-//! Texts with placeholders: the one parser of `${name}`, `%c` and `$1`, for names, queries, bodies
-//! and paths alike. Which placeholders a text may have, what they stand for and how a value is
-//! escaped is the business of its owner.
+//! Texts with placeholders: the parser of `${name}`, `%c` and `$1` for names, queries, bodies and
+//! paths. The caller defines which placeholders are valid, their values and how a value is escaped.
 
 use std::convert::Infallible;
 use std::fmt;
 
-/// A text that was parsed into its parts.
+/// Text, parsed into literal parts and placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextTemplate<P> {
     parts: Vec<TemplatePart<P>>,
@@ -13,15 +12,15 @@ pub struct TextTemplate<P> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplatePart<P> {
-    /// Never empty, and never behind another text.
+    /// Literal text: not empty, and never next to another [`TemplatePart::Text`].
     Text(String),
     Value(P),
 }
 
-/// Reason for which a text is not a template, and where.
+/// Parse error of a template, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
-    /// Characters before the placeholder.
+    /// Number of characters before the placeholder.
     pub at: usize,
     pub why: String,
 }
@@ -40,7 +39,7 @@ impl From<TemplateError> for String {
     }
 }
 
-/// Returns the words for a placeholder that is not known, with those that are.
+/// Returns the error text for an unknown placeholder, with a list of the known placeholders.
 pub fn unknown_placeholder<'n>(
     placeholder: &str,
     known: impl IntoIterator<Item = &'n str>,
@@ -56,7 +55,7 @@ pub fn unknown_placeholder<'n>(
     format!("{placeholder} is an unknown variable, use {known}")
 }
 
-/// Output of a template: text, or bytes.
+/// Output of a template: text or bytes.
 pub trait TemplateOutput {
     fn push_text(&mut self, text: &str);
 }
@@ -80,7 +79,7 @@ impl<P> Default for TextTemplate<P> {
 }
 
 impl<P> TextTemplate<P> {
-    /// Parses a text whose placeholders are `${name}` alone.
+    /// Parses a text whose only placeholders are `${name}`.
     pub fn parse(
         text: &str,
         mut name: impl FnMut(&str) -> Result<P, String>,
@@ -89,10 +88,10 @@ impl<P> TextTemplate<P> {
         TextTemplate::parse_parts(text, Some(name), |_| Ok(None))
     }
 
-    /// Parses a text that has other placeholders too, or placeholders that stand for text which is
-    /// known already. `sign` receives the rest of the text from a `%` on, or from a `$` that no
-    /// brace follows, and returns the placeholder or text that stands there and its length in
-    /// bytes; the sign stays as it is where it returns `None`.
+    /// Parses a text that has further placeholders, or placeholders with a value known at parse
+    /// time. `sign` receives the rest of the text from a `%`, or from a `$` without a brace, and
+    /// returns the part at this position and its length in bytes. If `sign` returns `None`, the
+    /// character is literal text.
     pub fn parse_signs(
         text: &str,
         name: impl FnMut(&str) -> Result<TemplatePart<P>, String>,
@@ -101,7 +100,7 @@ impl<P> TextTemplate<P> {
         TextTemplate::parse_parts(text, Some(name), sign)
     }
 
-    /// Parses a text in which braces are text, and nothing is wrong.
+    /// Parses a text without `${name}`: a brace is literal text. This parser does not fail.
     pub fn parse_letters(
         text: &str,
         mut sign: impl FnMut(&str) -> Option<(TemplatePart<P>, usize)>,
@@ -144,7 +143,7 @@ impl<P> TextTemplate<P> {
         Ok(template)
     }
 
-    /// Appends a text.
+    /// Appends literal text.
     pub fn push_text(&mut self, more: &str) {
         match self.parts.last_mut() {
             _ if more.is_empty() => {}
@@ -161,7 +160,7 @@ impl<P> TextTemplate<P> {
         &mut self.parts
     }
 
-    /// Returns the placeholders in their order.
+    /// Returns the placeholders in order.
     pub fn values(&self) -> impl Iterator<Item = &P> {
         self.parts.iter().filter_map(|part| match part {
             TemplatePart::Text(_) => None,
@@ -169,7 +168,7 @@ impl<P> TextTemplate<P> {
         })
     }
 
-    /// Returns the placeholder if the template is a single one.
+    /// Returns the placeholder if the template is a single placeholder without text.
     pub fn only_value(&self) -> Option<&P> {
         match &self.parts[..] {
             [TemplatePart::Value(value)] => Some(value),
@@ -177,7 +176,7 @@ impl<P> TextTemplate<P> {
         }
     }
 
-    /// Appends the text with values as `write` appends them.
+    /// Appends the text; `write` appends the value of each placeholder.
     pub fn fill<O: TemplateOutput>(&self, out: &mut O, mut write: impl FnMut(&P, &mut O)) {
         let Ok(()) = self.try_fill(out, |value, out| {
             write(value, out);
@@ -185,7 +184,7 @@ impl<P> TextTemplate<P> {
         });
     }
 
-    /// Appends the text with values as `write` appends them, up to the first that it cannot.
+    /// Appends the text; `write` appends the value of each placeholder. Stops at the first error.
     pub fn try_fill<O: TemplateOutput, E>(
         &self,
         out: &mut O,
@@ -200,9 +199,9 @@ impl<P> TextTemplate<P> {
         Ok(())
     }
 
-    /// Returns the text of a query in which `mark` stands for each value, and the values beside it.
-    /// `None` if a value stands within quotes, which `quote_after` follows: a mark there would be
-    /// text, and never what was meant.
+    /// Returns a query with `mark` at each placeholder, and the values in order. Returns `None` if
+    /// a placeholder is inside quotes, as tracked by `quote_after`: the database would read a mark
+    /// there as literal text.
     pub fn bind(
         &self,
         mark: fn(usize) -> String,

@@ -1,10 +1,10 @@
-//! Topic aliases of one connection, in each direction. Both are bounded by what the receiver
-//! announced, and end with the connection.
+//! Topic aliases of one connection, in each direction. The receiver's Topic Alias Maximum bounds
+//! the number of aliases. Aliases end with the connection.
 
 use crate::{Property, Publish, Violation};
 use std::collections::HashMap;
 
-/// Aliases that the server assigns.
+/// Topic aliases that the server assigns.
 #[derive(Debug, Default)]
 pub struct IncomingAliases {
     /// Topic Alias Maximum of CONNECT.
@@ -12,21 +12,22 @@ pub struct IncomingAliases {
     topics: HashMap<u16, String>,
 }
 
-/// Aliases that the client assigns: one to each topic while there are some.
+/// Topic aliases that the client assigns. Each new topic receives the next number, up to the Topic
+/// Alias Maximum.
 #[derive(Debug, Default)]
 pub struct OutgoingAliases {
     max: u16,
     numbers: HashMap<String, u16>,
 }
 
-/// Names of the topic in a PUBLISH.
+/// Form in which a PUBLISH names its topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopicAliasChoice {
-    /// The alias alone.
+    /// Topic alias without the topic: the server knows the alias already.
     Known(u16),
-    /// Both, since the server does not know the alias yet.
+    /// Topic and topic alias: the server does not know the alias yet.
     New(u16),
-    /// The topic alone.
+    /// Topic without an alias.
     None,
 }
 
@@ -35,8 +36,9 @@ impl IncomingAliases {
         IncomingAliases { max, topics: HashMap::new() }
     }
 
-    /// The topic of a message. An alias that the client did not allow stands for nothing, and a
-    /// topic beside it counts.
+    /// Returns the topic of a message, and stores the alias if the message assigns an alias. Fails
+    /// with [`Violation::AliasUnknown`] if the message has no topic and the alias has no value. A
+    /// topic with an alias above the client's maximum is valid; the alias is ignored.
     pub fn resolve<'a>(&'a mut self, publish: &Publish<'a>) -> Result<&'a str, Violation> {
         let Some(alias) = topic_alias(publish) else { return Ok(publish.topic) };
         if publish.topic.is_empty() {
@@ -50,7 +52,7 @@ impl IncomingAliases {
         self.topics.get(&alias).map(String::as_str)
     }
 
-    /// The alias stands for the topic from now on, if the client allowed it. [MQTT-3.3.2-10]
+    /// Assigns an alias to a topic. Does nothing if the alias is above the maximum. [MQTT-3.3.2-10]
     pub fn set(&mut self, alias: u16, topic: &str) {
         if !self.allows(alias) {
             return;
@@ -65,14 +67,14 @@ impl IncomingAliases {
         (1..=self.max).contains(&alias)
     }
 
-    /// The alias stands for nothing from now on.
+    /// Removes an alias. A later message with this alias alone is a protocol error.
     pub fn forget(&mut self, alias: u16) {
         self.topics.remove(&alias);
     }
 }
 
 impl OutgoingAliases {
-    /// `max`: Topic Alias Maximum of the server, or less.
+    /// `max`: Topic Alias Maximum of the server, or a smaller number.
     pub fn new(max: u16) -> OutgoingAliases {
         OutgoingAliases { max, numbers: HashMap::new() }
     }
@@ -90,7 +92,8 @@ impl OutgoingAliases {
         TopicAliasChoice::New(number)
     }
 
-    /// The PUBLISH that assigned the last alias, to this topic, was not sent.
+    /// Removes the alias of `topic`, which must be the last new alias, because its PUBLISH was not
+    /// sent.
     pub fn revoke(&mut self, topic: &str) {
         self.numbers.remove(topic);
     }

@@ -1,16 +1,16 @@
-//! When a client sends PINGREQ, and when a server that does not answer it counts as gone.
+//! Keep-alive of a client: when PINGREQ is due, and when a server without an answer counts as lost.
 //!
-//! The caller has the clock, of whatever type: of a moment nothing is needed but its order and
-//! that a duration can be added.
+//! The caller supplies the clock. The type of an instant needs an order and the addition of a
+//! [`Duration`].
 
 use std::ops::Add;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 pub struct KeepAlive<I> {
-    /// Zero switches it off.
+    /// Keep-alive interval; zero disables keep-alive.
     interval: Duration,
-    /// Time that the server has for its answer.
+    /// Longest wait for PINGRESP.
     answer_timeout: Duration,
     ping: Option<UnansweredPing<I>>,
 }
@@ -21,13 +21,13 @@ struct UnansweredPing<I> {
     deadline: I,
 }
 
-/// Next step of a client that keeps its connection.
+/// Next step of keep-alive on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepAliveStep {
     Wait,
-    /// PINGREQ is due: the client sends it and says so by [`KeepAlive::on_ping_sent`].
+    /// PINGREQ is due. The client sends PINGREQ and then calls [`KeepAlive::on_ping_sent`].
     Ping,
-    /// The server has not answered in time.
+    /// The server did not answer PINGREQ within the answer timeout.
     Lost,
 }
 
@@ -40,7 +40,8 @@ impl<I: Copy + Ord + Add<Duration, Output = I>> KeepAlive<I> {
         self.interval
     }
 
-    /// When [`KeepAlive::step`] says more than to wait, where the connection is idle since then.
+    /// Returns when the next step is due, other than [`KeepAliveStep::Wait`], for a connection that
+    /// is idle since `idle_since`. `None` if keep-alive is off and PINGREQ is not outstanding.
     pub fn due(&self, idle_since: I) -> Option<I> {
         match self.ping {
             Some(ping) => Some(ping.deadline),
@@ -48,8 +49,8 @@ impl<I: Copy + Ord + Add<Duration, Output = I>> KeepAlive<I> {
         }
     }
 
-    /// `idle_since`: when the client last sent something; earlier where the client wants to hear
-    /// of the server, too.
+    /// Returns the next step. `idle_since` is the time of the last packet of the client, or an
+    /// earlier time if the client also requires traffic from the server.
     pub fn step(&self, idle_since: I, now: I) -> KeepAliveStep {
         match self.due(idle_since) {
             Some(due) if now >= due => match self.ping {
@@ -60,22 +61,22 @@ impl<I: Copy + Ord + Add<Duration, Output = I>> KeepAlive<I> {
         }
     }
 
-    /// PINGREQ has left.
+    /// Records that PINGREQ was sent at `now`.
     pub fn on_ping_sent(&mut self, now: I) {
         self.ping = Some(UnansweredPing { sent_at: now, deadline: now + self.answer_timeout });
     }
 
-    /// PINGRESP has come, or something else that shows that the server is there.
+    /// Records PINGRESP, or any packet that proves that the server is alive.
     pub fn on_answer(&mut self) {
         self.ping = None;
     }
 
-    /// When the PINGREQ left that is not answered.
+    /// Returns when the outstanding PINGREQ was sent, if there is an outstanding PINGREQ.
     pub fn unanswered_since(&self) -> Option<I> {
         self.ping.map(|ping| ping.sent_at)
     }
 
-    /// Gives the server at least until then for its answer.
+    /// Extends the deadline of the outstanding PINGREQ to at least `until`.
     pub fn extend_deadline(&mut self, until: I) {
         if let Some(ping) = &mut self.ping {
             ping.deadline = ping.deadline.max(until);

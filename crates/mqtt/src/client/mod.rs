@@ -1,10 +1,11 @@
-//! The client's half of the protocol, sans I/O: for whoever speaks to a broker.
+//! The client's half of the protocol, sans I/O: for bridges and other links, `godwit pub` and
+//! `sub`, and tests. The load tester uses only [`ServerLimits`], to read CONNACK.
 //!
-//! [`ClientSession`] is the whole of it: CONNECT and CONNACK, packet ids, acknowledgements of both
-//! directions, topic aliases of the server, and what is sent again by the next connection. Its
-//! parts stand alone too, for a client whose packet ids are another's, or whose messages are too
-//! many for a session each. Packets come decoded and leave as values; the caller writes them,
-//! waits, and says what time it is.
+//! [`ClientSession`] combines all parts: CONNECT and CONNACK, packet ids, acknowledgements in both
+//! directions, topic aliases of the server, and the messages that the next connection sends again.
+//! A client may also use single parts, for example if it takes its packet ids from elsewhere.
+//! Packets arrive decoded and leave as values; the caller writes packets, waits, and supplies the
+//! time.
 
 mod aliases;
 mod keep_alive;

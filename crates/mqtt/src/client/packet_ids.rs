@@ -1,5 +1,5 @@
-//! A sorted set of packet ids. A client counts ids up, so a new id belongs at the end and a
-//! released id is near the front, whatever the size of the set.
+//! Sorted set of packet ids. A client increments packet ids, so an insertion is at the end and a
+//! removal is near the front: both are fast at any size of the set.
 
 use crate::PacketId;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ impl PacketIds {
         self.0.binary_search(&id).is_ok()
     }
 
-    /// Whether it was not one of them before.
+    /// Inserts an id. Returns whether the id was absent before.
     pub fn insert(&mut self, id: PacketId) -> bool {
         let place = self.0.binary_search(&id);
         if let Err(place) = place {

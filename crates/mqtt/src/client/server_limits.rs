@@ -1,4 +1,4 @@
-//! Limits of a server, as its CONNACK states them.
+//! Limits of a server, read from its CONNACK.
 
 use crate::{ConnAck, Property, ProtocolVersion, Publish, QoS, ReasonCode};
 
@@ -22,7 +22,7 @@ impl Default for ServerLimits {
 }
 
 impl ServerLimits {
-    /// The limits of a CONNACK without properties, as every CONNACK of 3.x is.
+    /// Limits of a CONNACK without properties, and so of every CONNACK of MQTT 3.x.
     pub const UNSTATED: ServerLimits = ServerLimits {
         receive_maximum: u16::MAX,
         server_keep_alive_s: None,
@@ -32,7 +32,8 @@ impl ServerLimits {
         topic_alias_max: 0, // [MQTT-3.2.2-18]
     };
 
-    /// The reason code where CONNACK refuses the connection.
+    /// Reads the limits of a CONNACK. Returns the reason code as the error if the server refuses
+    /// the connection.
     pub fn from_connack(connack: &ConnAck<'_>) -> Result<ServerLimits, ReasonCode> {
         if connack.reason != ReasonCode::Success {
             return Err(connack.reason);
@@ -54,8 +55,8 @@ impl ServerLimits {
         Ok(limits)
     }
 
-    /// Appends a PUBLISH unless it is larger than the server takes. Returns its bytes, or `None`
-    /// where nothing was appended.
+    /// Appends a PUBLISH to `out` and returns its length in bytes. Returns `None` and appends no
+    /// bytes if the packet is larger than the Maximum Packet Size of the server.
     pub fn encode_publish(
         &self,
         publish: &Publish<'_>,

@@ -1,4 +1,4 @@
-//! One client: its session, which outlives connections, and its present connection.
+//! Session of one client, which outlives connections, and the state of its present connection.
 
 use super::UnacknowledgedPackets;
 use super::{AckOutcome, IncomingAliases, PacketIds, ServerLimits, UnacknowledgedPacket};
@@ -7,7 +7,8 @@ use crate::{
     ReasonCode, Violation,
 };
 
-/// `T` is what the client remembers of a packet until it is acknowledged.
+/// Session and connection of one client. `T` is the value that the client stores for a packet until
+/// the server acknowledges the packet.
 #[derive(Debug)]
 pub struct ClientSession<T> {
     phase: ConnectionPhase,
@@ -15,7 +16,7 @@ pub struct ClientSession<T> {
     /// Keep-alive time of CONNECT, in seconds.
     keep_alive_s: u16,
     pub unacknowledged: UnacknowledgedPackets<T>,
-    /// QoS 2 messages that came and are not released.
+    /// Packet ids of QoS 2 messages that arrived and are not released by PUBREL.
     received: PacketIds,
     aliases: IncomingAliases,
 }
@@ -23,16 +24,16 @@ pub struct ClientSession<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionPhase {
     Closed,
-    /// CONNECT is sent.
+    /// CONNECT is sent, and CONNACK is outstanding.
     AwaitingConnAck,
     Connected,
 }
 
-/// Why CONNACK does not begin a connection.
+/// Reason for which a CONNACK does not start a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnAckFault {
     Refused(ReasonCode),
-    /// No CONNECT waits for it.
+    /// CONNACK arrived without an outstanding CONNECT.
     Unexpected,
 }
 
@@ -50,7 +51,7 @@ impl<T> Default for ClientSession<T> {
 }
 
 impl<T> ClientSession<T> {
-    /// CONNECT leaves, as the first packet of a connection. [MQTT-3.1.0-1]
+    /// Records that CONNECT is sent, as the first packet of a connection. [MQTT-3.1.0-1]
     pub fn connect(&mut self, connect: &Connect<'_>) {
         self.phase = ConnectionPhase::AwaitingConnAck;
         self.keep_alive_s = connect.keep_alive_s;
@@ -64,7 +65,8 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// The connection is there, with these limits, or it does not come to be.
+    /// Handles CONNACK. Returns the limits of the server, or the reason for which the connection
+    /// does not start. Discards the session state if the server has no session.
     pub fn on_connack(&mut self, connack: &ConnAck<'_>) -> Result<ServerLimits, ConnAckFault> {
         if self.phase != ConnectionPhase::AwaitingConnAck {
             return Err(ConnAckFault::Unexpected);
@@ -79,18 +81,19 @@ impl<T> ClientSession<T> {
         Ok(self.limits)
     }
 
-    /// Goes on with the session of an earlier connection, which CONNACK said the server has.
+    /// Takes over the session state of an earlier connection. The caller has read from CONNACK that
+    /// the server has the session.
     pub fn resume(&mut self, earlier: ClientSession<T>) {
         (self.unacknowledged, self.received) = (earlier.unacknowledged, earlier.received);
         self.unacknowledged.start_resending();
     }
 
-    /// Whether CONNACK came.
+    /// Returns whether CONNACK accepted the connection and the connection is open.
     pub fn is_connected(&self) -> bool {
         self.phase == ConnectionPhase::Connected
     }
 
-    /// The connection is gone; the session stays.
+    /// Records the end of the connection. The session state stays.
     pub fn on_close(&mut self) {
         self.phase = ConnectionPhase::Closed;
     }
@@ -99,19 +102,19 @@ impl<T> ClientSession<T> {
         &self.limits
     }
 
-    /// Keep-alive time of the connection, in seconds; 0 is none.
+    /// Keep-alive time of the connection, in seconds; 0 disables keep-alive.
     pub fn keep_alive_s(&self) -> u16 {
         // [MQTT-3.1.2-21] [MQTT-3.2.2-21]
         self.limits.server_keep_alive_s.unwrap_or(self.keep_alive_s)
     }
 
-    /// Whether one more message of QoS 1 or 2 may be sent. [MQTT-3.3.4-7]
+    /// Returns whether one more message of QoS 1 or 2 may be sent. [MQTT-3.3.4-7]
     pub fn has_room(&self) -> bool {
         self.unacknowledged.has_room(self.limits.receive_maximum)
     }
 
-    /// A message of QoS 1 or 2 leaves. Returns its packet id; `None` for QoS 0, which has none, and
-    /// where all ids are in use.
+    /// Records that a message of QoS 1 or 2 is sent. Returns its packet id, or `None` for QoS 0,
+    /// which has no packet id, and when all packet ids are in use.
     pub fn publish(&mut self, qos: QoS, value: T) -> Option<PacketId> {
         match qos {
             QoS::AtMostOnce => None, // [MQTT-2.2.1-2]
@@ -120,18 +123,19 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// PUBACK, PUBREC or PUBCOMP came.
+    /// Handles PUBACK, PUBREC or PUBCOMP.
     pub fn on_publish_ack(&mut self, kind: PacketType, ack: &PublishAck<'_>) -> AckOutcome<T> {
         self.unacknowledged.acknowledge(kind, ack)
     }
 
-    /// The next message of connections before this one, to be sent again.
+    /// Returns the next message of an earlier connection to send again, within the Receive Maximum.
     pub fn next_resend(&mut self) -> Option<&mut UnacknowledgedPacket<T>> {
         self.unacknowledged.next_resend(self.limits.receive_maximum)
     }
 
-    /// A message came. Whether it is new: a message of QoS 2 comes again until it is acknowledged.
-    /// [MQTT-4.3.2-5] [MQTT-4.3.3-10] [MQTT-4.3.3-12]
+    /// Handles PUBLISH. Returns whether the message is new: `false` for a QoS 2 message that the
+    /// client has received and the server has not released. [MQTT-4.3.2-5] [MQTT-4.3.3-10]
+    /// [MQTT-4.3.3-12]
     pub fn on_publish(&mut self, qos: QoS, packet_id: Option<PacketId>) -> bool {
         match (qos, packet_id) {
             (QoS::ExactlyOnce, Some(id)) => self.received.insert(id),
@@ -139,18 +143,19 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// The topic of a message, which an alias may stand for.
+    /// Returns the topic of a message and resolves its topic alias, see
+    /// [`IncomingAliases::resolve`].
     pub fn topic<'a>(&'a mut self, publish: &Publish<'a>) -> Result<&'a str, Violation> {
         self.aliases.resolve(publish)
     }
 
-    /// PUBREL came. Returns PUBCOMP for it. [MQTT-4.3.3-11]
+    /// Handles PUBREL. Returns PUBCOMP to send. [MQTT-4.3.3-11]
     pub fn on_pubrel(&mut self, packet_id: PacketId) -> Packet<'static> {
         self.received.remove(packet_id);
         Packet::PubComp(success_ack(packet_id))
     }
 
-    /// Whether every QoS 2 message that came is released.
+    /// Returns whether the server has released every QoS 2 message that arrived.
     pub fn has_released_all(&self) -> bool {
         self.received.is_empty()
     }
@@ -161,7 +166,7 @@ impl<T> ClientSession<T> {
     }
 }
 
-/// PUBACK or PUBREC for a message that was taken; `None` for QoS 0.
+/// Returns PUBACK for an accepted message of QoS 1, PUBREC for QoS 2, and `None` for QoS 0.
 /// [MQTT-3.3.4-1] [MQTT-4.3.2-4] [MQTT-4.3.3-8]
 pub fn receipt(qos: QoS, packet_id: Option<PacketId>) -> Option<Packet<'static>> {
     let ack = success_ack(packet_id?);

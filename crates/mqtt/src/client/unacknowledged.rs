@@ -8,9 +8,10 @@
 //!   UNSUBSCRIBE    -->  UnsubAck  --------------------------- UNSUBACK -->  gone
 //! ```
 //!
-//! Packets stand in the order in which they were sent, and numbers count along with the ids: so a
-//! server that answers in order has its packet found at the front, and others by a binary search.
-//! Only a packet that is unanswered while all other ids were used makes both look further.
+//! Packets are stored in the order of transmission, with consecutive numbers that advance together
+//! with the packet ids. A server that acknowledges in order finds the packet at the front; any
+//! order needs a binary search. A linear search is needed only while a packet is unacknowledged and
+//! the packet ids have wrapped around.
 
 use crate::{PacketId, PacketType, PublishAck};
 use std::collections::VecDeque;
@@ -19,33 +20,33 @@ use std::ops::Range;
 #[derive(Clone, Debug)]
 pub struct UnacknowledgedPackets<T> {
     packets: VecDeque<UnacknowledgedPacket<T>>,
-    /// Id that the next packet gets if it is free, and its number.
+    /// Next packet id to try, and the number of the next packet.
     next_id: PacketId,
     next: u64,
-    /// Number of the packets that are not PUBLISH.
+    /// Number of SUBSCRIBE and UNSUBSCRIBE packets in `packets`.
     requests: usize,
-    /// Numbers of the packets that the present connection has still to send again.
+    /// Numbers of the PUBLISH packets that the present connection has still to send again.
     resends: Range<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnacknowledgedPacket<T> {
     number: u64,
-    /// The caller's own memory of the packet.
+    /// Value that the caller stores for the packet.
     pub value: T,
     pub packet_id: PacketId,
     /// PUBACK, PUBREC, PUBCOMP, SUBACK or UNSUBACK.
     pub awaits: PacketType,
 }
 
-/// Meaning of a PUBACK, PUBREC or PUBCOMP.
+/// Result of a PUBACK, PUBREC or PUBCOMP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckOutcome<T> {
-    /// The server has the message, or does not want it, as the reason code says.
+    /// The message is complete: the server accepted or rejected it, by the reason code.
     Complete(T),
-    /// The client is to send PUBREL.
+    /// PUBREC: the client sends PUBREL.
     Release,
-    /// No message waits for it.
+    /// No outstanding message matches the acknowledgement.
     Unexpected,
 }
 
@@ -56,7 +57,7 @@ impl<T> Default for UnacknowledgedPackets<T> {
 }
 
 impl<T> UnacknowledgedPackets<T> {
-    /// `first`: the id of the first packet.
+    /// `first`: packet id of the first packet.
     pub fn starting_at(first: PacketId) -> UnacknowledgedPackets<T> {
         UnacknowledgedPackets {
             packets: VecDeque::new(),
@@ -67,7 +68,8 @@ impl<T> UnacknowledgedPackets<T> {
         }
     }
 
-    /// Adds a packet that is about to be sent. Returns its id, or `None` where all are in use.
+    /// Adds a packet before its transmission. Returns its packet id, or `None` if all ids are in
+    /// use.
     #[inline]
     pub fn add(&mut self, awaits: PacketType, value: T) -> Option<PacketId> {
         let packet_id = self.next_id()?;
@@ -78,7 +80,7 @@ impl<T> UnacknowledgedPackets<T> {
         Some(packet_id)
     }
 
-    /// The id of the packet that is added next.
+    /// Returns the packet id that [`Self::add`] assigns next, or `None` if all ids are in use.
     #[inline]
     pub fn next_id(&mut self) -> Option<PacketId> {
         if self.packets.len() >= IDS as usize {
@@ -91,11 +93,12 @@ impl<T> UnacknowledgedPackets<T> {
         Some(self.next_id)
     }
 
-    /// Takes an acknowledgement of a PUBLISH; `kind` is PUBACK, PUBREC or PUBCOMP. One that does
-    /// not belong to the state of its packet changes nothing.
+    /// Handles an acknowledgement of a PUBLISH; `kind` is PUBACK, PUBREC or PUBCOMP. An
+    /// acknowledgement that does not match the state of its packet returns
+    /// [`AckOutcome::Unexpected`] and changes no packet.
     #[inline]
     pub fn acknowledge(&mut self, kind: PacketType, ack: &PublishAck<'_>) -> AckOutcome<T> {
-        // In the order of the messages, as nearly all come. [MQTT-4.3.2-3] [MQTT-4.4.0-2]
+        // Fast path: nearly all acknowledgements arrive in order. [MQTT-4.3.2-3] [MQTT-4.4.0-2]
         if matches!(kind, PacketType::PubAck | PacketType::PubComp)
             && self.resends.is_empty()
             && let Some(front) = self.packets.front()
@@ -107,7 +110,7 @@ impl<T> UnacknowledgedPackets<T> {
         self.acknowledge_in_any_order(kind, ack.packet_id, !ack.reason.is_error())
     }
 
-    /// Out of line, so that the short way above stays short.
+    /// Slow path, not inlined, so that [`Self::acknowledge`] stays small.
     #[inline(never)]
     fn acknowledge_in_any_order(
         &mut self,
@@ -133,15 +136,15 @@ impl<T> UnacknowledgedPackets<T> {
         }
     }
 
-    /// Takes SUBACK or UNSUBACK. Returns the value of the request.
+    /// Handles SUBACK or UNSUBACK. Returns the value of the request, or `None` without a match.
     pub fn answer_request(&mut self, kind: PacketType, packet_id: PacketId) -> Option<T> {
         let at = self.position(packet_id)?;
         let is_answer = is_request(kind) && self.packets[at].awaits == kind;
         if is_answer { self.remove(at) } else { None }
     }
 
-    /// Whether one more PUBLISH may be sent where `receive_maximum` of them may be unacknowledged.
-    /// [MQTT-4.9.0-1] [MQTT-4.9.0-2]
+    /// Returns whether one more PUBLISH may be sent within `receive_maximum` unacknowledged
+    /// messages. [MQTT-4.9.0-1] [MQTT-4.9.0-2]
     #[inline]
     pub fn has_room(&self, receive_maximum: u16) -> bool {
         self.publish_count() < usize::from(receive_maximum) && self.resends.is_empty()
@@ -156,28 +159,28 @@ impl<T> UnacknowledgedPackets<T> {
         self.requests
     }
 
-    /// In the order in which they were sent.
+    /// Returns the packets in the order of transmission.
     pub fn iter(&self) -> impl Iterator<Item = &UnacknowledgedPacket<T>> {
         self.packets.iter()
     }
 
-    /// Forgets all packets; their ids are not given again soon.
+    /// Removes all packets. Their packet ids are not used again soon.
     pub fn clear(&mut self) {
         self.packets.clear();
         (self.requests, self.resends) = (0, 0..0);
     }
 
-    /// Another connection has resumed the session: messages are to be sent again, and requests
-    /// belonged to the connection before it.
+    /// Starts a new connection of the session: messages are to be sent again, and requests of the
+    /// earlier connection are removed.
     pub fn start_resending(&mut self) {
         self.packets.retain(|packet| !is_request(packet.awaits));
         (self.requests, self.resends) = (0, 0..self.next);
         self.end_resending();
     }
 
-    /// The next message to be sent again: PUBREL where it awaits PUBCOMP, and otherwise PUBLISH
-    /// with DUP. `None` when that was all, or for now when `receive_maximum` of them are
-    /// unacknowledged in this connection. [MQTT-3.3.1-1] [MQTT-4.4.0-1] [MQTT-4.6.0-1]
+    /// Returns the next message to send again: PUBREL if the packet awaits PUBCOMP, or else PUBLISH
+    /// with DUP. Returns `None` at the end, or while `receive_maximum` messages are unacknowledged
+    /// in this connection. [MQTT-3.3.1-1] [MQTT-4.4.0-1] [MQTT-4.6.0-1]
     pub fn next_resend(&mut self, receive_maximum: u16) -> Option<&mut UnacknowledgedPacket<T>> {
         let at = self.packets.partition_point(|packet| packet.number < self.resends.start);
         let until = self.packets.partition_point(|packet| packet.number < self.resends.end);
@@ -190,7 +193,7 @@ impl<T> UnacknowledgedPackets<T> {
         self.packets.get_mut(at)
     }
 
-    /// Ends it where nothing is left to be sent again.
+    /// Ends the repetition if no message is left to send again.
     fn end_resending(&mut self) {
         let at = self.packets.partition_point(|packet| packet.number < self.resends.start);
         if self.packets.get(at).is_none_or(|packet| packet.number >= self.resends.end) {
@@ -198,7 +201,8 @@ impl<T> UnacknowledgedPackets<T> {
         }
     }
 
-    /// Whether ids of packets may be those of later numbers, too.
+    /// Returns whether the packet ids have wrapped around, so that an old packet may have the id of
+    /// a later number.
     #[inline]
     fn has_lapped(&self) -> bool {
         self.packets.front().is_some_and(|front| front.number + IDS <= self.next)
@@ -214,7 +218,7 @@ impl<T> UnacknowledgedPackets<T> {
         let front = self.packets.front()?;
         let (next, id) = (u64::from(self.next_id.get()), u64::from(packet_id.get()));
         let number = self.next - if next > id { next - id } else { next + IDS - id };
-        // Where none between has gone, numbers are places.
+        // Without removals between, the offset of the number is the index.
         let place = number.saturating_sub(front.number) as usize;
         if self.packets.get(place).is_some_and(|packet| packet.number == number) {
             return Some(place);
