@@ -1,4 +1,4 @@
-//! Documents that are made of a program's commands: completions for a shell, and man pages.
+//! Documents generated from the commands of a program: shell completions and man pages.
 
 use crate::{Arg, Command, Error, ErrorKind, FlagRow, command, parse};
 use clap_complete::Shell;
@@ -11,20 +11,20 @@ const PAGE: &str = "SUBCOMMAND";
 const MAN_FLAGS: &[FlagRow] =
     &[FlagRow::new(&["--out"], &["DIR"], "write every page into this folder")];
 
-/// The subcommand that prints completions.
+/// Returns the subcommand `completions`, which prints shell completions.
 pub fn completions_command() -> Command {
     let shell = Arg::new(SHELL).help("the shell").required(true);
     let shell = shell.value_parser(["bash", "fish", "zsh"]);
     command("completions", "Prints completions for a shell", []).arg(shell)
 }
 
-/// The subcommand that prints man pages.
+/// Returns the subcommand `man`, which prints man pages.
 pub fn man_command() -> Command {
     let page = Arg::new(PAGE).help("whose page to print; without it the program's");
     command("man", "Prints a man page", MAN_FLAGS).arg(page)
 }
 
-/// Answers the subcommand of [`completions_command`] for a program.
+/// Runs the subcommand of [`completions_command`]. Returns the script.
 pub fn print_completions(mut program: Command, arguments: &[OsString]) -> Result<Vec<u8>, Error> {
     let name = program.get_name().to_string();
     let matches = parse(&name, completions_command(), arguments)?;
@@ -34,12 +34,12 @@ pub fn print_completions(mut program: Command, arguments: &[OsString]) -> Result
     Ok(script)
 }
 
-/// Answers the subcommand of [`man_command`] for a program: a page, or nothing where all of them
-/// were written into a folder.
+/// Runs the subcommand of [`man_command`]. Returns a page, or no bytes if `--out` writes all pages
+/// into a folder.
 ///
 /// # Errors
 ///
-/// The line is wrong, or, of the kind [`ErrorKind::Io`], the folder cannot be written.
+/// Fails if the line is wrong, or with [`ErrorKind::Io`] if the folder cannot be written.
 pub fn print_man_page(mut program: Command, arguments: &[OsString]) -> Result<Vec<u8>, Error> {
     let matches = parse(program.get_name(), man_command(), arguments)?;
     if let Some(folder) = matches.get_one::<String>("--out") {

@@ -1,5 +1,5 @@
-//! Command lines of the programs: tables of flags, from which clap parses and describes a line,
-//! and from which shell completions and man pages are made.
+//! Command lines of the programs. Tables of [`FlagRow`] define the flags; clap parses and describes
+//! a line from the tables, and shell completions and man pages are generated from the same tables.
 
 mod documents;
 
@@ -17,19 +17,19 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{ArgAction, ValueHint, value_parser};
 use std::ffi::{OsStr, OsString};
 
-/// A flag of a command line. The program knows the flag by its last name.
+/// Flag of a command line. The last name identifies the flag in the program.
 #[derive(Clone, Copy, Debug)]
 pub struct FlagRow {
     pub names: &'static [&'static str],
-    /// Names of the values that follow the flag; none for a switch, and [`TRUTH`] for a switch
-    /// that may be followed by one.
+    /// Names of the values of the flag: empty for a switch, [`TRUTH`] for a switch with an optional
+    /// value.
     pub values: &'static [&'static str],
-    /// Value of a flag that is not given; empty where there is none.
+    /// Value of an absent flag; empty for a flag without a default.
     pub default: &'static str,
     pub doc: &'static str,
 }
 
-/// The value of a switch that is on without one, as `--retain` and `--retain false`.
+/// Values of a switch with an optional value, such as `--retain` and `--retain false`.
 pub const TRUTH: &[&str] = &["BOOL"];
 
 impl FlagRow {
@@ -46,12 +46,12 @@ impl FlagRow {
         FlagRow { default, ..self }
     }
 
-    /// The name by which the program knows the flag.
+    /// Returns the name that identifies the flag in the program.
     pub fn name(&self) -> &'static str {
         self.names[self.names.len() - 1]
     }
 
-    /// The flag as clap knows it.
+    /// Returns the flag as an [`Arg`] of clap.
     pub fn argument(&self) -> Arg {
         let mut argument = match self.values {
             [] => switch(self.name()).num_args(0),
@@ -74,12 +74,12 @@ impl FlagRow {
     }
 }
 
-/// A switch that may be given any number of times.
+/// Returns a switch that may be repeated.
 fn switch(name: &'static str) -> Arg {
     Arg::new(name).action(ArgAction::Append).default_missing_value("true")
 }
 
-/// A flag that may be given any number of times, and whose values may begin with a dash.
+/// Returns a flag that may be repeated and whose values may begin with a dash.
 pub fn value_argument(name: &'static str, values: &'static [&'static str]) -> Arg {
     let argument = Arg::new(name).action(ArgAction::Append).num_args(values.len());
     argument.value_names(values).allow_hyphen_values(true).value_hint(match values {
@@ -92,7 +92,7 @@ pub fn value_argument(name: &'static str, values: &'static [&'static str]) -> Ar
     })
 }
 
-/// As emqtt_bench's parser has it (`getopt:to_type/2`).
+/// Parses a boolean with the words of emqtt_bench (`getopt:to_type/2`).
 fn parse_truth(text: &str) -> Result<String, &'static str> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "t" | "yes" | "y" | "on" | "enabled" | "1" => Ok("true".into()),
@@ -101,7 +101,7 @@ fn parse_truth(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Parser of a value that the program checks itself; the words are there for help and completions.
+/// Parser of a value that the program checks itself. Help and completions show `words`.
 pub fn suggested_values(words: &'static [&'static str]) -> ValueParser {
     ValueParser::new(SuggestedValues(words))
 }
@@ -126,8 +126,8 @@ impl TypedValueParser for SuggestedValues {
     }
 }
 
-/// A command with the flags of a table and `--help`, which has the short form too unless a flag
-/// of the table has it.
+/// Returns a command with the flags of a table and `--help`. The short form `-h` is help unless a
+/// flag of the table uses `-h`.
 pub fn command<'a>(
     name: &'static str,
     about: &'static str,
@@ -148,22 +148,22 @@ pub fn command<'a>(
         .arg(help)
 }
 
-/// Words that are not flags: any number of them, and any bytes.
+/// Positional arguments: any number, any bytes.
 pub fn words(name: &'static str, doc: &'static str) -> Arg {
     Arg::new(name).help(doc).num_args(0..).value_parser(value_parser!(OsString))
 }
 
-/// A word that a command needs, by the name that help has for it.
+/// Required positional argument `name`; help shows the name `shown`.
 pub fn word(name: &'static str, shown: &'static str, doc: &'static str) -> Arg {
     words(name, doc).num_args(1).required(true).value_name(shown)
 }
 
-/// Parses the arguments of a command, which does not come out of it: the table of a large one
+/// Parses the arguments of a command. Consumes the command, because the table of a large command
 /// would stay in memory.
 ///
 /// # Errors
 ///
-/// The line is wrong, or asks for help: [`error_text`] is what to print.
+/// Fails if the line is wrong or asks for help. [`error_text`] returns the text to print.
 pub fn parse(program: &str, command: Command, arguments: &[OsString]) -> Result<ArgMatches, Error> {
     let bin_name = match command.get_name() {
         name if name == program => program.to_string(),
@@ -172,8 +172,8 @@ pub fn parse(program: &str, command: Command, arguments: &[OsString]) -> Result<
     command.bin_name(bin_name).no_binary_name(true).try_get_matches_from(arguments)
 }
 
-/// The text to print for an error, in the name of the program. Help is an error as well, for
-/// which [`Error::use_stderr`] is false.
+/// Returns the text to print for an error, with the name of the program. A request for help is an
+/// error for which [`Error::use_stderr`] is false.
 pub fn error_text(program: &str, error: &Error) -> String {
     let text = error.render().to_string();
     match text.strip_prefix("error: ") {
@@ -182,7 +182,7 @@ pub fn error_text(program: &str, error: &Error) -> String {
     }
 }
 
-/// The argument that an error says is unknown.
+/// Returns the argument of an error of [`ErrorKind::UnknownArgument`].
 pub fn unknown_argument(error: &Error) -> Option<String> {
     match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(argument))) => {
@@ -192,8 +192,8 @@ pub fn unknown_argument(error: &Error) -> Option<String> {
     }
 }
 
-/// An error about an unknown argument with a tip of the program's own, in the place of clap's.
-/// `argument` is what the error shows of it.
+/// Replaces clap's tip in an error about an unknown argument. `argument` is the text of the
+/// argument in the message.
 #[must_use]
 pub fn with_tip(mut error: Error, argument: &str, tip: String) -> Error {
     error.insert(ContextKind::InvalidArg, ContextValue::String(argument.into()));
@@ -201,7 +201,7 @@ pub fn with_tip(mut error: Error, argument: &str, tip: String) -> Error {
     error
 }
 
-/// A flag of a line, with its values.
+/// Flag of a line, with its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedFlag {
     pub name: &'static str,
@@ -209,12 +209,12 @@ pub struct ParsedFlag {
 }
 
 impl ParsedFlag {
-    /// The only value of a flag that takes one.
+    /// Returns the first value of the flag; empty for a flag without values.
     pub fn value(&self) -> &str {
         self.values.first().map_or("", String::as_str)
     }
 
-    /// A number in a range.
+    /// Parses the value as a number from `min` to `max`. The error states the flag and the range.
     pub fn number<T>(&self, min: T, max: T) -> Result<T, String>
     where
         T: std::str::FromStr + PartialOrd + std::fmt::Display,
@@ -226,7 +226,7 @@ impl ParsedFlag {
     }
 }
 
-/// The flags of a line in their order, those alone that it has.
+/// Returns the flags of a line in order, without defaults.
 pub fn flags_in_order(
     matches: &ArgMatches,
     names: impl Iterator<Item = &'static str>,
@@ -239,7 +239,7 @@ pub fn flags_in_order(
         let mut indices = matches.indices_of(name).into_iter().flatten();
         for values in matches.get_occurrences::<String>(name).into_iter().flatten() {
             let values: Vec<String> = values.cloned().collect();
-            // Each value has an index.
+            // clap gives each value an index.
             let first = indices.next().unwrap_or_default();
             indices.by_ref().take(values.len().saturating_sub(1)).for_each(drop);
             found.push((first, ParsedFlag { name, values }));
@@ -249,15 +249,15 @@ pub fn flags_in_order(
     found.into_iter().map(|(_, flag)| flag).collect()
 }
 
-/// The value of a flag or word; the last one counts.
+/// Returns the value of a flag or positional argument; the last occurrence counts.
 pub fn text<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a str> {
     matches.get_many::<String>(name)?.next_back().map(String::as_str)
 }
 
-/// The words of a line that are not flags.
+/// Returns the values of the positional argument `name`.
 pub fn words_of(matches: &ArgMatches, name: &str) -> Vec<OsString> {
     matches.get_many::<OsString>(name).into_iter().flatten().cloned().collect()
 }
 
-/// Widest line of a help text.
+/// Maximum width of help texts, in columns.
 const COLUMNS: usize = 100;
