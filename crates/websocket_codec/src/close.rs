@@ -1,8 +1,8 @@
-//! Why a WebSocket ends (RFC 6455, 7.4).
+//! Close frames of a WebSocket and their status codes (RFC 6455, 7.4).
 
 use crate::frame::{CONTROL_BYTES_MAX, FrameError, FrameOpcode, write_frame};
 
-/// A status code that may stand in a close frame.
+/// Status code that is valid in a close frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloseStatus(u16);
 
@@ -10,15 +10,15 @@ impl CloseStatus {
     pub const NORMAL: CloseStatus = CloseStatus(1000);
     pub const GOING_AWAY: CloseStatus = CloseStatus(1001);
 
-    /// Parses the status of a peer's close frame, which may be empty [RFC 6455, 5.5.1].
+    /// Parses the payload of a close frame, which may be empty [RFC 6455, 5.5.1].
     pub fn parse(payload: &[u8]) -> Result<Option<CloseStatus>, FrameError> {
         let Some((code, reason)) = payload.split_first_chunk::<2>() else {
-            // 5.5.1: what is there begins with a code of two bytes.
+            // 5.5.1: a payload begins with a status code of two bytes.
             return if payload.is_empty() { Ok(None) } else { Err(FrameError::Close) };
         };
         let code = u16::from_be_bytes(*code);
-        // 7.4.1 names those that are never sent, 7.4.2 the ranges; 1012 to 1014 were registered
-        // later, as 11.7 has it.
+        // 7.4.1 lists the codes that are never sent, 7.4.2 the ranges; 1012 to 1014 were registered
+        // later, see 11.7.
         if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
             return Err(FrameError::Close);
         }
@@ -29,7 +29,7 @@ impl CloseStatus {
         }
     }
 
-    /// Returns the status that reports an error to the peer.
+    /// Returns the status code that reports an error to the peer.
     pub fn for_error(error: FrameError) -> CloseStatus {
         CloseStatus(match error {
             FrameError::Text => 1003,
@@ -47,7 +47,7 @@ impl CloseStatus {
     }
 }
 
-/// Writes the last frame of a connection. A client's has a masking key.
+/// Writes a close frame. A client sets `key`, the masking key.
 pub fn write_close(
     status: Option<CloseStatus>,
     reason: &str,

@@ -1,4 +1,4 @@
-//! One frame: its header in both directions, its mask, and what is wrong with it.
+//! WebSocket frame: header in both directions, mask, and errors.
 //!
 //! ```text
 //! FIN, RSV1-3, opcode (1) | MASK, length (1) | longer length (0, 2, 8) | key (0, 4) | payload
@@ -6,11 +6,11 @@
 
 use std::fmt;
 
-/// The longest header.
+/// Length of the longest header, in bytes.
 pub const HEADER_BYTES_MAX: usize = 14;
-/// The longest payload of a control frame [RFC 6455, 5.5].
+/// Length of the longest payload of a control frame, in bytes [RFC 6455, 5.5].
 pub const CONTROL_BYTES_MAX: usize = 125;
-/// Room for the header of an unmasked frame that holds up to 64 KiB - 1.
+/// Header length of an unmasked frame with a payload of up to 64 KiB - 1, in bytes.
 pub const HEADER_ROOM: usize = 4;
 
 const FIN: u8 = 0x80;
@@ -20,13 +20,14 @@ const LEN_16: u8 = 126;
 const LEN_64: u8 = 127;
 const KEY_BYTES: usize = 4;
 
-/// Rules for the frames of a peer.
+/// Rules for the frames of the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameRules {
-    /// The peer is the client, whose frames are masked; a server's are not [RFC 6455, 5.1].
+    /// The peer is a client, whose frames are masked; frames of a server are not masked [RFC 6455,
+    /// 5.1].
     pub from_client: bool,
     pub accepts_text: bool,
-    /// The longest frame, or the longest message where messages are read as a whole.
+    /// Maximum payload of a frame, or of a message in [`MessageDecoder`](crate::MessageDecoder).
     pub payload_bytes_max: u32,
 }
 
@@ -72,18 +73,19 @@ impl FrameOpcode {
     }
 }
 
-/// Reason for which a peer's frame ends the connection.
+/// Reason for which a frame of the peer ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// A close frame without a valid status code.
+    /// Close frame with an invalid status code.
     Close,
-    /// A close frame whose reason is not UTF-8.
+    /// Close frame with a reason that is not UTF-8.
     CloseText,
-    /// A control frame that is long or in pieces.
+    /// Control frame longer than [`CONTROL_BYTES_MAX`], or fragmented.
     Control,
-    /// A continuation of nothing, or a new message before the end of the last.
+    /// Continuation without a message, or a new message before the last fragment of the message
+    /// before.
     Fragment,
-    /// A length that has a shorter form.
+    /// Payload length that is not in its shortest encoding, or has the highest bit set.
     Length,
     Masked,
     Opcode,
@@ -117,16 +119,16 @@ impl std::error::Error for FrameError {}
 pub struct FrameHeader {
     pub opcode: FrameOpcode,
     pub is_last: bool,
-    /// Length of the payload.
+    /// Length of the payload, in bytes.
     pub len: u32,
     pub key: Option<[u8; KEY_BYTES]>,
 }
 
-/// Returns the length of the header that begins with these two bytes. Errors in them are reported
-/// at once.
+/// Returns the length of a header from its first two bytes. Reports an error in these bytes at
+/// once.
 #[inline]
 pub fn header_len(first: u8, second: u8, rules: &FrameRules) -> Result<usize, FrameError> {
-    // 5.2: no extension was agreed on that could give them a meaning.
+    // 5.2: reserved bits need an extension, and no extension was negotiated.
     if first & RESERVED != 0 {
         return Err(FrameError::Reserved);
     }
@@ -137,7 +139,7 @@ pub fn header_len(first: u8, second: u8, rules: &FrameRules) -> Result<usize, Fr
         _ => {}
     }
     let len = second & !MASKED;
-    // 5.5: control frames are short and whole.
+    // 5.5: control frames are short and not fragmented.
     if opcode.is_control() && (first & FIN == 0 || usize::from(len) > CONTROL_BYTES_MAX) {
         return Err(FrameError::Control);
     }
@@ -151,7 +153,7 @@ pub fn header_len(first: u8, second: u8, rules: &FrameRules) -> Result<usize, Fr
 }
 
 impl FrameHeader {
-    /// Parses a whole header, of the length that [`header_len`] gave.
+    /// Parses a whole header. `bytes` has the length that [`header_len`] returned.
     #[inline]
     pub fn parse(bytes: &[u8], rules: &FrameRules) -> Result<FrameHeader, FrameError> {
         let key_bytes = if rules.from_client { KEY_BYTES } else { 0 };
@@ -160,7 +162,7 @@ impl FrameHeader {
             0 => u64::from(bytes[1] & !MASKED),
             _ => length.iter().fold(0, |len, byte| len << 8 | u64::from(*byte)),
         };
-        // 5.2: the shortest form that holds it, and the highest bit is 0.
+        // 5.2: the length has its shortest encoding, and the highest bit is 0.
         let least = match length.len() {
             0 => 0,
             2 => u64::from(LEN_16),
@@ -177,8 +179,9 @@ impl FrameHeader {
         Ok(FrameHeader { opcode, is_last, len: len as u32, key })
     }
 
-    /// Whether a message goes on behind this frame. `goes_on` says so before it: a message's
-    /// fragments stand together, with nothing but control frames between [RFC 6455, 5.4].
+    /// Returns whether the message continues after this frame. `goes_on` says whether a message was
+    /// open before this frame: only control frames may stand between the fragments of a message
+    /// [RFC 6455, 5.4].
     #[inline]
     pub(crate) fn continue_message(&self, goes_on: bool) -> Result<bool, FrameError> {
         match self.opcode {
@@ -190,7 +193,7 @@ impl FrameHeader {
     }
 }
 
-/// Applies a mask or takes it off [RFC 6455, 5.3]. Returns the key for the byte after these.
+/// Applies or removes a mask [RFC 6455, 5.3]. Returns the key, rotated for the next byte.
 #[inline]
 pub fn apply_mask(bytes: &mut [u8], mut key: [u8; KEY_BYTES]) -> [u8; KEY_BYTES] {
     let wide = u32::from_ne_bytes(key);
@@ -205,7 +208,8 @@ pub fn apply_mask(bytes: &mut [u8], mut key: [u8; KEY_BYTES]) -> [u8; KEY_BYTES]
     key
 }
 
-/// Writes a whole frame of `len` bytes, which `parts` hold together. A client's has a masking key.
+/// Writes a whole frame with a payload of `len` bytes, the total of `parts`. A client sets `key`,
+/// the masking key.
 pub fn write_frame<'p>(
     opcode: FrameOpcode,
     len: usize,
@@ -234,8 +238,8 @@ pub fn write_frame<'p>(
     }
 }
 
-/// Makes an unmasked binary frame of what stands behind [`HEADER_ROOM`] bytes, which are its
-/// header's room. Returns where it begins.
+/// Writes the header of an unmasked binary frame into the first [`HEADER_ROOM`] bytes, before the
+/// payload. Returns the offset of the frame.
 pub fn wrap_in_place(bytes: &mut [u8]) -> usize {
     let len = bytes.len() - HEADER_ROOM;
     let first = FIN | FrameOpcode::Binary.opcode();

@@ -1,8 +1,9 @@
-//! Frames of WebSocket (RFC 6455, 5), sans I/O, for either side. [`FrameDecoder`] takes them off a
-//! stream in place, [`MessageDecoder`] reads whole messages, and [`write_frame`] writes them.
+//! WebSocket frames (RFC 6455, 5), sans I/O, for client and server. [`FrameDecoder`] decodes frames
+//! of a stream in place, [`MessageDecoder`] reads whole messages, and [`write_frame`] writes
+//! frames.
 //!
-//! Invariants: nothing is kept of a frame whose length was not checked before, and the result does
-//! not depend on the pieces in which the bytes arrive.
+//! Invariants: the decoders check the length of a frame before they buffer its payload, and the
+//! result does not depend on how the bytes are split.
 
 #![forbid(unsafe_code)]
 

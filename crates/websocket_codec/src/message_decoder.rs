@@ -1,29 +1,29 @@
-//! Frames as messages: each is handed on as a whole, binary or text.
+//! Decodes frames into whole messages, binary or text.
 
 use crate::close::CloseStatus;
 use crate::frame::{
     FrameError, FrameHeader, FrameOpcode, FrameRules, apply_mask, header_len, write_frame,
 };
 
-/// The messages of one peer.
+/// Decoder state for the messages of one peer.
 #[derive(Debug, Default)]
 pub struct MessageDecoder {
-    /// Fragments of a message whose last has not come.
+    /// Received fragments of an incomplete message.
     partial: Option<Vec<u8>>,
 }
 
-/// Outcome of a call of [`MessageDecoder::decode`].
+/// Result of a call of [`MessageDecoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageProgress {
-    /// Bytes that were taken.
+    /// Number of consumed bytes.
     pub taken: usize,
-    /// The peer closed, which is answered.
+    /// The peer sent a close frame, and `answers` has the answer.
     pub is_closed: bool,
 }
 
 impl MessageDecoder {
-    /// Hands each whole message on. Pings and a close are answered into `answers`, with the
-    /// masking key of a client's frame.
+    /// Decodes `bytes` and passes each whole message to `on_message`. Writes the answers to pings
+    /// and to a close frame to `answers`, with `answer_key` as the masking key of a client.
     pub fn decode(
         &mut self,
         bytes: &[u8],
@@ -65,7 +65,8 @@ impl MessageDecoder {
         Ok(MessageProgress { taken, is_closed: false })
     }
 
-    /// Returns the frame in front without its mask, and its length, if it is whole.
+    /// Returns the first frame, unmasked, and its length in bytes. `None` while the frame is
+    /// incomplete.
     fn next_frame(
         &self,
         bytes: &[u8],
@@ -89,7 +90,7 @@ impl MessageDecoder {
         Ok(Some((header, payload, len)))
     }
 
-    /// Bytes of a message whose end has not come.
+    /// Received bytes of an incomplete message.
     pub fn pending_bytes(&self) -> usize {
         self.partial.as_ref().map_or(0, Vec::len)
     }

@@ -1,5 +1,5 @@
-//! Frames as a stream: a frame's bytes go on as they come, and nothing is kept but the beginning of
-//! a header and the payload of a control frame.
+//! Decodes frames as a stream: payload bytes are passed on as they arrive. The decoder buffers only
+//! a partial header and the payload of a control frame.
 
 use crate::close::CloseStatus;
 use crate::frame::{
@@ -7,40 +7,40 @@ use crate::frame::{
     write_frame,
 };
 
-/// The frames of one peer, as far as they have come.
+/// Decoder state for the frames of one peer.
 #[derive(Debug, Default)]
 pub struct FrameDecoder {
-    /// Bytes of an incomplete header.
+    /// Bytes of a partial header.
     begun: [u8; HEADER_BYTES_MAX],
     begun_len: u8,
-    /// Fragments of a message have come, and its last has not (5.4).
+    /// The last fragment of a message is outstanding (5.4).
     fragmented: bool,
     frame: Option<PartialFrame>,
-    /// Payload of a control frame, as far as it has arrived.
+    /// Received payload of a control frame.
     control: Vec<u8>,
 }
 
-/// A frame whose header is read.
+/// Frame with a complete header and an incomplete payload.
 #[derive(Clone, Copy, Debug)]
 struct PartialFrame {
     opcode: FrameOpcode,
     left: u32,
-    /// Its first byte is for the next byte of the payload. A server's frame has zeros.
+    /// Masking key, rotated for the next byte of the payload. Zeros for a frame of a server.
     key: [u8; 4],
 }
 
-/// Action that the frames ask for.
+/// State of the stream after a call of [`FrameDecoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamProgress {
     Open,
-    /// To close, and to answer with this status before (5.5.1).
+    /// The peer closed: the caller closes and answers with this status code (5.5.1).
     Closed(Option<CloseStatus>),
 }
 
 impl FrameDecoder {
-    /// Takes all of `bytes` from `from` on, and leaves there the payload of data frames. A ping
-    /// is answered into `answers`, with the masking key of a client's frame; the answer to the last
-    /// one counts for all of them (5.5.3).
+    /// Decodes `bytes` from `from` on, in place: the payload of data frames stays, headers and
+    /// control frames are removed. Writes the answer to the last ping to `answers` (5.5.3), with
+    /// `answer_key` as the masking key of a client.
     #[inline]
     pub fn decode(
         &mut self,
@@ -82,7 +82,7 @@ impl FrameDecoder {
             let control = std::mem::take(&mut self.control);
             match frame.opcode {
                 FrameOpcode::Ping => ping = Some(control),
-                // Nothing comes after it (5.5.1).
+                // A close frame is the last frame (5.5.1).
                 FrameOpcode::Close => {
                     progress = CloseStatus::parse(&control).map(StreamProgress::Closed);
                     break;
@@ -97,7 +97,7 @@ impl FrameDecoder {
         progress
     }
 
-    /// The next frame, once its header is whole.
+    /// Reads the header of the next frame. `None` while the header is incomplete.
     #[inline]
     fn read_header(
         &mut self,
@@ -126,7 +126,7 @@ impl FrameDecoder {
         Ok(Some(PartialFrame { opcode, left: len, key: key.unwrap_or_default() }))
     }
 
-    /// Bytes that it holds beside itself.
+    /// Heap memory of the decoder, in bytes.
     pub fn held_bytes(&self) -> usize {
         self.control.capacity()
     }
