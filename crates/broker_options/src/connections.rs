@@ -1,4 +1,4 @@
-//! Options of a connection: its CONNECT, its packets and its write buffer.
+//! Options of a connection: CONNECT, packets and write buffer.
 
 use super::{BrokerOptionTables, BrokerOptionTarget};
 use config::row::{ANY, GIB, KIB, OptionRow, OptionScope, bytes, count};

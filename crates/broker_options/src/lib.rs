@@ -1,6 +1,5 @@
-//! Rows of the options of the broker: key, kind, default, texts, and the field of
-//! [`BrokerOptions`] that each one sets. The program, the simulator and the tests read the same
-//! rows.
+//! Rows of the broker's options: key, kind, default, texts, and the field of [`BrokerOptions`] that
+//! the option sets. The program, the simulator and the tests read the same rows.
 
 mod connections;
 mod limits;

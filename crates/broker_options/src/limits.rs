@@ -1,5 +1,5 @@
-//! Options that limit rates and connections of a listener. All of them may also stand in a
-//! `[[listener]]`, for this listener alone, and some in a `[[group]]`.
+//! Options that limit rates and connections of a listener. All of these options may also be set in
+//! a `[[listener]]`, for this listener alone, and some in a `[[group]]`.
 
 use super::{BrokerOptionTables, BrokerOptionTarget};
 use config::row::{GIB, OptionRow, OptionScope};

@@ -1,4 +1,4 @@
-//! Options of messages: what may be published, under which names, and what is retained.
+//! Options of messages: bounds of PUBLISH, topics, delayed messages and retained messages.
 
 use super::{BrokerOptionTables, BrokerOptionTarget};
 use config::row::{OptionRow, OptionScope, TIB, bytes, count};

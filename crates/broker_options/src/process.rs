@@ -8,7 +8,7 @@ use config::row::{KIB, OptionRow, OptionScope, TIB, count};
 use config::value::{NumberUnit, OptionKind, one_of};
 
 impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
-    /// The namespace of clients.
+    /// Topic prefix of the clients' namespace.
     pub const NAMESPACE: OptionRow<S> = OptionRow {
         key: "namespace",
         kind: OptionKind::Text {
@@ -31,7 +31,7 @@ impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
         },
     };
 
-    /// Durability of state that no filter of `store.topics` names.
+    /// Durability of all state that no filter of `store.topics` matches.
     pub const DURABILITY: OptionRow<S> = OptionRow {
         key: "durability",
         kind: OptionKind::Choice(DURABILITIES),
@@ -47,7 +47,7 @@ impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
         set: |settings, value| settings.broker().durability = durability(value.text()),
     };
 
-    /// Memory bound of the process.
+    /// Memory limit of the process, in bytes.
     pub const MEMORY_BYTES_MAX: OptionRow<S> = OptionRow {
         key: "memory.bytes_max",
         kind: OptionKind::Number {
@@ -78,7 +78,7 @@ impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
         },
     };
 
-    /// Interval of the `$SYS` topics.
+    /// Interval of the `$SYS` topics, in seconds.
     pub const SYS_INTERVAL_S: OptionRow<S> = OptionRow {
         key: "sys.interval_s",
         kind: OptionKind::Number {
@@ -96,7 +96,7 @@ impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
         set: |settings, value| settings.broker().sys_interval_s = value.u32(),
     };
 
-    /// Bans of clients that reconnect too often.
+    /// Options of the ban on clients that reconnect too often.
     pub const FLAPPING: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "flapping.ban_s",
@@ -140,7 +140,7 @@ impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
         },
     ];
 
-    /// Durability by topic.
+    /// Durability by topic filter.
     pub const STORE: &'static [OptionRow<S>] = &[OptionRow {
         key: "store.topics",
         kind: OptionKind::Map { of: "FILTER", value: "DURABILITY", check: check_durability },
@@ -158,7 +158,7 @@ impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
     }];
 }
 
-/// Names of the durabilities.
+/// Names of the durabilities, see [`Durability`].
 const DURABILITIES: &[&str] = &["lazy", "memory", "sync"];
 
 /// Returns the durability of a name in [`DURABILITIES`]; an unknown name counts as `sync`.

@@ -1,4 +1,4 @@
-//! Options of a session: how long it lives, what it may hold, what it may subscribe to.
+//! Options of a session: expiry, queues, and subscriptions.
 
 use super::{BrokerOptionTables, BrokerOptionTarget};
 use broker::options::{QueuePolicy, SharedStrategy};
