@@ -1,7 +1,7 @@
-//! HTTP/1.1 as a client, by reqwest: one request, one answer, both bounded.
+//! HTTP/1.1 client by reqwest: a request with its response, both bounded in bytes.
 //!
-//! Invariant: a request goes where its URL says. A proxy is used where an option names one, and a
-//! redirection is followed where an option allows it and scheme, host and port stay the same.
+//! Invariant: a request goes to the server of its URL. A proxy needs an option. A redirect needs an
+//! option, and the same scheme, host and port.
 
 use crate::endpoint::ServerEndpoint;
 use crate::http_proxy::HttpProxy;
@@ -24,42 +24,42 @@ use transport::tls_errors::describe_io_error;
 pub struct HttpResponse {
     pub status: u16,
     pub is_json: bool,
-    /// `application/x-www-form-urlencoded`
+    /// Whether the content type is `application/x-www-form-urlencoded`.
     pub is_form: bool,
     pub body: Bytes,
-    /// Seconds to wait, where the server says so (RFC 9110, 10.2.3).
+    /// Retry-After of the response, in seconds (RFC 9110, 10.2.3).
     pub retry_after_s: Option<u64>,
 }
 
-/// The way of requests to a server.
+/// Route to a server: TLS, proxy and redirects.
 #[derive(Clone, Default)]
 pub struct HttpRoute {
-    /// For `https`; without it no certificate is trusted.
+    /// TLS configuration for `https`; `None` trusts no certificate.
     pub tls: Option<Arc<ClientConfig>>,
     pub proxy: HttpProxy,
-    /// Whether redirections within the server are followed, see [`decide_redirect`].
+    /// Whether the client follows redirects within the server, see [`decide_redirect`].
     pub follows_redirects: bool,
 }
 
-/// Sends requests to one server. Its clones share their connections, of which there are as many as
-/// requests at a time.
+/// HTTP client of one server. Clones share their connections; the number of connections is the
+/// number of concurrent requests.
 #[derive(Clone)]
 pub struct HttpClient {
     client: Client,
-    /// The server, for errors.
+    /// Server, for error texts.
     endpoint: ServerEndpoint,
-    /// The proxy, or else the server.
+    /// Proxy, or the server without a proxy.
     first_hop: ServerEndpoint,
-    /// Scheme, host and port.
+    /// Origin of the server: scheme, host and port.
     origin: String,
     user: Option<String>,
     password: Option<String>,
 }
 
 pub const SCHEMES: &[&str] = &["http", "https"];
-/// A longer answer is none.
+/// Maximum response body, in bytes; a longer body is an error.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
-/// A connection that nobody uses for longer is closed: a firewall may have dropped it.
+/// Idle time after which a connection is closed: a firewall may have dropped an older one.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 const REDIRECTS_MAX: usize = 5;
 
@@ -81,14 +81,15 @@ impl HttpClient {
         }
     }
 
-    /// Makes sure that somebody listens, and speaks TLS where that is wanted, without a request.
+    /// Connects, with a TLS handshake for `https`, and closes without a request.
     pub async fn check_reachable(&self) -> Result<(), String> {
         let mut stream = self.first_hop.connect().await?;
         let _ = stream.shutdown().await;
         Ok(())
     }
 
-    /// `headers` were checked when they were read, and `target` begins with `/`.
+    /// Sends a request and reads the response. `headers` were checked by [`check_header`], and
+    /// `target` begins with `/`.
     pub async fn request(
         &self,
         method: &str,
@@ -161,9 +162,9 @@ fn trust_nobody() -> ClientConfig {
         .with_no_client_auth()
 }
 
-/// Follows a redirection that repeats the request as it is (RFC 9110, 15.4.8 and 15.4.9) and leads
-/// to the same scheme, host and port: others would get headers that are not for them, or a GET
-/// without the body. What is not followed is an answer with its status.
+/// Follows a redirect that repeats the request unchanged (RFC 9110, 15.4.8 and 15.4.9) to the same
+/// scheme, host and port. Any other redirect would send the headers to another server, or a GET
+/// without the body; the redirect then counts as the response, with its status.
 fn decide_redirect(attempt: Attempt) -> Action {
     let repeats = [StatusCode::TEMPORARY_REDIRECT, StatusCode::PERMANENT_REDIRECT];
     let from = attempt.previous().last().map(Url::origin);
@@ -185,7 +186,7 @@ fn header_map(headers: &[(String, String)]) -> HeaderMap {
     all
 }
 
-/// The cause, which is the last of a chain; of an error of TLS it is inside one of I/O.
+/// Returns the text of the root cause; a TLS error is inside an I/O error.
 fn describe_error(error: &reqwest::Error) -> String {
     let mut cause: &dyn Error = error;
     while let Some(next) = cause.source() {
@@ -197,7 +198,8 @@ fn describe_error(error: &reqwest::Error) -> String {
     cause.to_string()
 }
 
-/// Whether this can stand in a request.
+/// Checks that a header may be set by an option: a valid name and value, and not a header that the
+/// client itself writes.
 pub fn check_header(name: &str, value: &str) -> Result<(), String> {
     let ours = ["host", "content-length", "transfer-encoding", "connection"];
     if ours.iter().any(|own| name.eq_ignore_ascii_case(own)) {

@@ -1,5 +1,5 @@
-//! The protocol of Redis (RESP2), as far as a few commands need it. Words travel apart, so a value
-//! is never more than a word of its own.
+//! Subset of the Redis protocol (RESP2). Each word of a command is sent with its length, so a value
+//! can never become a command.
 
 use crate::endpoint::{AsyncStream, ServerEndpoint};
 use crate::server_pool::RemoteError;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 pub const SCHEMES: &[&str] = &["redis", "rediss"];
 const PORT: u16 = 6379;
 
-/// The way to a server, and as whom.
+/// Address and credentials of a Redis server.
 pub struct RedisEndpoint {
     endpoint: ServerEndpoint,
     user: Option<String>,
@@ -21,7 +21,7 @@ pub struct RedisEndpoint {
 
 pub struct RedisConnection {
     wire: BufReader<Box<dyn AsyncStream>>,
-    /// An answer with more is none.
+    /// Maximum reply, in bytes; a longer reply is an error.
     answer_bytes_max: usize,
     bytes_left: usize,
 }
@@ -30,14 +30,14 @@ pub struct RedisConnection {
 pub enum RedisReply {
     Text(Vec<u8>),
     Nil,
-    /// A list without lists in it.
+    /// List without nested lists.
     List(Vec<RedisReply>),
-    /// An error is one line, and the server goes on.
+    /// Error reply: a single line; the connection stays usable.
     Error(String),
 }
 
 impl RedisEndpoint {
-    /// `tls` is for `rediss`.
+    /// `tls` is used for the scheme `rediss` only.
     pub fn new(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> RedisEndpoint {
         let tls = tls.filter(|_| url.scheme == "rediss");
         let port = url.port.unwrap_or(PORT);
@@ -86,7 +86,7 @@ impl RedisConnection {
         }
     }
 
-    /// Commands that were written, whose answers are heard later.
+    /// Sends encoded commands without waiting; [`Self::read_reply`] reads the replies.
     pub async fn send(&mut self, commands: &[u8]) -> Result<(), RemoteError> {
         let broken = |error: std::io::Error| RemoteError::Broken(error.to_string());
         self.wire.write_all(commands).await.map_err(broken)?;
@@ -126,7 +126,7 @@ impl RedisConnection {
         }
     }
 
-    /// Its first byte and the rest without its end.
+    /// Reads a line. Returns its first byte, and the rest without the line end.
     async fn read_line(&mut self) -> Result<(u8, String), RemoteError> {
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
@@ -147,7 +147,7 @@ impl RedisConnection {
     }
 }
 
-/// Writes a command.
+/// Appends a command to `out`.
 pub fn push_command(words: &[impl AsRef<[u8]>], out: &mut Vec<u8>) {
     out.extend(format!("*{}\r\n", words.len()).into_bytes());
     for word in words {

@@ -1,5 +1,5 @@
-//! A pool of a few connections to a server: requests wait for a connection, and a slow or lost
-//! server is handled. All code here runs on the control plane's runtime.
+//! Pool of connections to one server, with a bounded queue of requests and a back-off after a
+//! failed connection. All code here runs on the control plane's runtime.
 
 use crate::connection_queue::{ConnectionQueue, RequestEvicted};
 use crate::pause_aware_timeout::timeout;
@@ -33,13 +33,13 @@ pub trait RemoteServer: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Reply, RemoteError>> + Send;
 }
 
-/// Words for the log, without secrets.
+/// Error of a request. Texts are for the log and contain no secrets.
 #[derive(Debug)]
 pub enum RemoteError {
-    /// The connection is good for the next question.
+    /// The server reports an error; the connection stays usable.
     ErrorReply(String),
     Broken(String),
-    /// There is no connection, and nothing was asked.
+    /// The connection failed before the request was sent.
     Unreachable(String),
 }
 
@@ -64,10 +64,10 @@ pub struct ConnectionPool<S: RemoteServer> {
     backoff: Mutex<DialBackoff>,
 }
 
-/// Why a request has no answer. Texts are for the log and contain no secrets.
+/// Reason for which a request has no answer. Texts are for the log and contain no secrets.
 #[derive(Debug)]
 pub enum PoolError {
-    /// The client has closed its connection, see [`ConnectionLiveness`].
+    /// The client closed its connection, see [`ConnectionLiveness`].
     Abandoned,
     /// The request was evicted in favour of a newer request.
     Busy,
@@ -79,7 +79,7 @@ struct IdleConnection<C> {
     since: Instant,
 }
 
-/// Pause of connection attempts after a failure. The pause doubles with each failure.
+/// Back-off after a failed connection attempt. The pause doubles with each failure.
 #[derive(Default)]
 struct DialBackoff {
     until: Option<Instant>,
@@ -89,17 +89,17 @@ struct DialBackoff {
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Longest idle time of a reused connection: a firewall may have dropped it after a longer one.
+/// Maximum idle time of a reused connection: a firewall may have dropped an older one.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// A request that counts in `in_flight` until dropped.
+/// Request that counts in `in_flight` until dropped.
 pub struct RequestGuard<S: RemoteServer> {
     desk: Arc<ConnectionPool<S>>,
 }
 
 impl<S: RemoteServer> RequestGuard<S> {
-    /// Adds a request. Above `questions_max` the longest waiting request is dropped; `None` if all
-    /// requests have a connection already.
+    /// Adds a request. Above `questions_max`, evicts the longest waiting request; returns `None` if
+    /// no request waits for a connection.
     pub fn new(desk: Arc<ConnectionPool<S>>) -> Option<RequestGuard<S>> {
         let before = desk.in_flight.fetch_add(1, Ordering::Relaxed);
         let asked = RequestGuard { desk };
@@ -107,7 +107,7 @@ impl<S: RemoteServer> RequestGuard<S> {
         (has_room || asked.desk.turns.evict_oldest()).then_some(asked)
     }
 
-    /// Returns the answer within `timeout_ms`, or why there is none.
+    /// Returns the answer within `timeout_ms`, or the reason for its absence.
     pub async fn run(
         &self,
         question: &S::Question,
@@ -150,7 +150,7 @@ impl<S: RemoteServer> ConnectionPool<S> {
         liveness: &ConnectionLiveness,
     ) -> Result<S::Reply, PoolError> {
         let permit = self.turns.acquire(liveness).await;
-        // A closed client gives its permit back.
+        // A client that closed its connection returns its permit.
         if !liveness.is_open() {
             return Err(PoolError::Abandoned);
         }
@@ -161,8 +161,8 @@ impl<S: RemoteServer> ConnectionPool<S> {
     async fn request(&self, question: &S::Question) -> Result<S::Reply, String> {
         if let Some(mut conn) = self.take_idle_connection() {
             match self.server.request(&mut conn, question).await {
-                // The connection was lost while idle, and the other idle connections may be lost
-                // too.
+                // The connection was lost while idle. All idle connections are dropped, because the
+                // other ones may be lost too.
                 Err(RemoteError::Broken(_)) => self.idle().clear(),
                 other => return self.return_connection(conn, other),
             }
@@ -219,7 +219,8 @@ impl<S: RemoteServer> ConnectionPool<S> {
 }
 
 impl DialBackoff {
-    /// After another failure. Several that fail at once are one.
+    /// Starts the next pause after a failed attempt. Failures within the present pause have no
+    /// effect.
     fn extend(&mut self, why: &str) {
         let now = Instant::now();
         if self.until.is_none_or(|until| until <= now) {

@@ -1,5 +1,5 @@
-//! Where another server is: `scheme://user:password@host:port/path`. No error and no log repeats
-//! what is in it, for there may be a password.
+//! URL of a server: `scheme://user:password@host:port/path`. Errors and logs never repeat its
+//! content, which may include a password.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use std::fmt;
@@ -9,15 +9,15 @@ pub struct ServerUrl {
     pub scheme: String,
     pub user: Option<String>,
     pub password: Option<String>,
-    /// A name or an address; an IPv6 address without its brackets.
+    /// Host name or address; an IPv6 address is without brackets.
     pub host: String,
     pub port: Option<u16>,
-    /// Path and query, from the first `/` or `?` on; may be empty.
+    /// Path and query, from the first `/` or `?`; may be empty.
     pub path: String,
 }
 
 impl ServerUrl {
-    /// Parses a URL with one of `schemes`. The error says what would be right.
+    /// Parses a URL with one of `schemes`. The error names the accepted forms.
     pub fn parse(text: &str, schemes: &[&str]) -> Result<ServerUrl, String> {
         let right = || {
             let all: Vec<String> = schemes.iter().map(|one| format!("{one}://HOST")).collect();
@@ -54,7 +54,7 @@ impl ServerUrl {
     }
 }
 
-/// `host`, `host:port`, `[::1]`, `[::1]:port`
+/// Splits `host`, `host:port`, `[::1]` or `[::1]:port`.
 fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = match place.strip_prefix('[') {
         Some(rest) => {
@@ -70,7 +70,8 @@ fn split_port(place: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// Percent-encoding (RFC 3986, 2.1), of UTF-8. A `%` without two digits is no encoding.
+/// Decodes percent-encoding of UTF-8 (RFC 3986, 2.1). Returns `None` for a `%` without two hex
+/// digits and for invalid UTF-8.
 pub fn percent_decode(text: &str) -> Option<String> {
     let is_encoded = |rest: &str| {
         rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
@@ -83,21 +84,22 @@ pub fn percent_decode(text: &str) -> Option<String> {
 
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Percent-encodes every byte that is not unreserved [RFC 3986, 2.3], so that a value cannot change
-/// the URL's structure.
+/// Percent-encodes every byte outside RFC 3986's unreserved set (2.3), so that a value cannot
+/// change the structure of the URL.
 pub fn percent_encode(bytes: &[u8], out: &mut String) {
     out.extend(percent_encoding::percent_encode(bytes, RESERVED));
 }
 
-/// Whether a path says `.` or `..`, which its reader may resolve (RFC 3986, 5.2.4). Some look at
-/// encoded separators as if they were none, and a URL's parser at encoded dots and at `\`.
+/// Returns whether a path contains `.` or `..`, which a server may resolve (RFC 3986, 5.2.4).
+/// Encoded dots, encoded separators and `\` count as their plain forms, because some servers decode
+/// before the resolution.
 pub fn has_dot_segments(target: &str) -> bool {
     let path = target.split('?').next().unwrap_or_default().to_ascii_uppercase();
     let path = path.replace("%2E", ".").replace("%2F", "/").replace("%5C", "/").replace('\\', "/");
     path.split('/').any(|segment| segment == "." || segment == "..")
 }
 
-/// For logs: where, and nothing more.
+/// For logs: scheme, host and port only.
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ServerUrl { scheme, host, port, .. } = self;

@@ -39,10 +39,10 @@ pub trait SqlDatabase: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), InsertError>> + Send;
 }
 
-/// Why rows were not inserted.
+/// Error of [`SqlDatabase::insert`].
 #[derive(Debug)]
 pub enum InsertError {
-    /// The table refuses a row; the connection and other rows are fine.
+    /// The table rejects a row; the connection and other rows are unaffected.
     Row(String),
     Remote(RemoteError),
 }
@@ -51,7 +51,7 @@ pub enum InsertError {
 pub const BOUND: &str =
     "a placeholder is bound, not written into the text: it stands without quotes";
 
-/// Returns the SQL quote that is open after a text, given the quote that is open before.
+/// Returns the SQL quote that is open at the end of `text`, given the quote open at its beginning.
 pub fn quote_after(mut quote: Option<char>, text: &str) -> Option<char> {
     for c in text.chars().filter(|c| matches!(c, '\'' | '"' | '`')) {
         quote = match quote {

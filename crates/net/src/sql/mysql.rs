@@ -1,5 +1,6 @@
-//! MySQL and MariaDB, as far as two queries need their protocol ("Client/Server Protocol" of the
-//! manuals): greeting, TLS, the two usual proofs, and prepared queries with values beside them.
+//! MySQL and MariaDB client, limited to the protocol of prepared queries ("Client/Server Protocol"
+//! of the manuals): greeting, TLS, the two usual authentication methods, and queries with bound
+//! values.
 
 use super::mysql_packets::{self, END, MysqlPacketReader, MysqlPacketStream, put_text};
 use super::{InsertError, SqlDatabase};
@@ -25,7 +26,7 @@ const PORT: u16 = 3306;
 
 pub struct MysqlConnection {
     packets: MysqlPacketStream<Box<dyn AsyncStream>>,
-    /// Queries that the server has prepared, by their text.
+    /// Prepared statements of the connection, by their text.
     prepared: HashMap<String, MysqlStatement>,
     packet_bytes_max: Option<usize>,
 }
@@ -36,7 +37,7 @@ struct MysqlStatement {
     values: usize,
 }
 
-/// The server's greeting.
+/// Greeting of the server.
 struct MysqlGreeting {
     capabilities: u32,
     challenge: Vec<u8>,
@@ -55,7 +56,7 @@ const NEEDED: u32 = PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH;
 const NATIVE: &str = "mysql_native_password";
 const CACHING: &str = "caching_sha2_password";
 const CHALLENGE_BYTES: usize = 20;
-/// utf8mb4_general_ci, which every version knows.
+/// utf8mb4_general_ci, known to every version.
 const UTF8MB4: u8 = 45;
 const PACKET_BYTES_MAX: u32 = 1 << 24;
 
@@ -121,8 +122,8 @@ impl MysqlDatabase {
         Ok(packets)
     }
 
-    /// Returns the beginning of our handshake packet: the whole packet before TLS, the first part
-    /// of it otherwise.
+    /// Returns the beginning of the handshake response: the whole SSLRequest packet before TLS, or
+    /// else the first part of the response.
     fn handshake_header(&self, ssl: u32) -> Vec<u8> {
         let named = if self.database.is_empty() { 0 } else { CONNECT_WITH_DB };
         let flags = LONG_PASSWORD | TRANSACTIONS | NEEDED | named | ssl;
@@ -133,7 +134,7 @@ impl MysqlDatabase {
         out
     }
 
-    /// Authenticates until the server accepts, or asks for an unsupported method.
+    /// Authenticates until the server accepts or rejects, or requests an unsupported method.
     async fn authenticate(
         &self,
         packets: &mut MysqlPacketStream<Box<dyn AsyncStream>>,
@@ -153,7 +154,8 @@ impl MysqlDatabase {
                     packets.write(&proof.ok_or("it wants a proof that we do not know")?).await?;
                 }
                 Some((&MORE, &[FAST_AUTH_OK])) if name == CACHING => {}
-                // It has not seen the password lately, and wants it as it is.
+                // The server has no cached verifier of the password and requests the password
+                // itself.
                 Some((&MORE, &[FULL_AUTH_NEEDED]))
                     if name == CACHING && self.endpoint.tls.is_some() =>
                 {
@@ -169,7 +171,7 @@ impl MysqlDatabase {
         }
     }
 
-    /// Made of the password and what the server has drawn; none of a kind that we do not know.
+    /// Returns the authentication response to the server's challenge; `None` for an unknown method.
     fn auth_response(&self, name: &str, challenge: &[u8]) -> Option<Vec<u8>> {
         let algorithm = match name {
             NATIVE => &digest::SHA1_FOR_LEGACY_USE_ONLY,
@@ -255,7 +257,7 @@ impl SqlDatabase for MysqlDatabase {
         out.push(0);
         out.extend(1_u32.to_le_bytes());
         if !values.is_empty() {
-            // None of them is NULL, and each is a string.
+            // No value is NULL, and each value is a string.
             out.extend(vec![0; values.len().div_ceil(8)]);
             out.push(1);
             values.iter().for_each(|_| out.extend([TYPE_STRING, 0]));
@@ -335,7 +337,7 @@ impl MysqlConnection {
         self.execute(&[&[STATEMENT], statement.as_bytes()].concat()).await
     }
 
-    /// Rows are nothing that anybody asked for.
+    /// Reads the result of a statement, and discards its rows.
     async fn read_result(&mut self) -> Result<(), InsertError> {
         let first = self
             .packets
@@ -347,7 +349,7 @@ impl MysqlConnection {
             Some((&ERROR, rest)) => return Err(insert_error(rest)),
             _ => {}
         }
-        // Columns and then rows, each with an end.
+        // Column definitions and then rows, each list with an end packet.
         let mut ends = 0;
         while ends < 2 {
             let said = self.packets.read().await;
@@ -361,7 +363,8 @@ impl MysqlConnection {
         Ok(())
     }
 
-    /// A longer packet would end the connection.
+    /// Returns the server's `max_allowed_packet` in bytes. A longer packet would end the
+    /// connection.
     async fn packet_bytes_max(&mut self) -> Result<usize, RemoteError> {
         if let Some(known) = self.packet_bytes_max {
             return Ok(known);
@@ -381,8 +384,8 @@ impl MysqlConnection {
     }
 }
 
-/// Values that are wrong (SQLSTATE 22) or break a rule of the table (23); MySQL knows some of them
-/// by a number alone.
+/// Converts an error of an insert. Invalid values (SQLSTATE 22) and violated constraints (23) are
+/// [`InsertError::Row`]; MySQL reports some of these errors by number only.
 fn insert_error(rest: &[u8]) -> InsertError {
     let number = MysqlPacketReader(rest).read_number(2).unwrap_or_default();
     let state = rest.get(2..).and_then(|rest| rest.strip_prefix(b"#")).unwrap_or_default();
@@ -407,7 +410,8 @@ impl MysqlConnection {
             return Err(no_sense());
         }
         for count in [values, columns] {
-            // What is described here is described again with the rows.
+            // Skips the definitions of parameters and columns: results repeat the column
+            // definitions.
             for _ in 0..if count == 0 { 0 } else { count + 1 } {
                 self.packets.read().await.map_err(RemoteError::Broken)?;
             }
@@ -449,7 +453,7 @@ impl MysqlConnection {
     }
 }
 
-/// The number and the words of an error.
+/// Returns the message and the number of a server's error.
 fn describe_error(rest: &[u8]) -> String {
     let mut rest = MysqlPacketReader(rest);
     let number = rest.read_number(2).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The packets of MySQL's protocol, and what is in them: numbers, texts, columns and rows.
+//! Packets of the MySQL protocol, and their fields: numbers, texts, columns and rows.
 
 use crate::table_row::{ANSWER_BYTES_MAX, TableRow};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -10,9 +10,9 @@ pub(crate) struct MysqlPacketStream<W> {
     bytes_left: usize,
 }
 
-/// A packet of this length goes on in the next, which nothing of ours does.
+/// A packet of this length continues in the next packet; this client sends no such packet.
 pub(crate) const PACKET_BYTES_MAX: usize = 0xff_ffff;
-/// Begins the packet after the last row.
+/// First byte of the packet after the last row.
 pub(crate) const END: u8 = 0xfe;
 
 impl<W> MysqlPacketStream<W> {
@@ -24,7 +24,7 @@ impl<W> MysqlPacketStream<W> {
         MysqlPacketStream { wire, sequence, bytes_left: ANSWER_BYTES_MAX }
     }
 
-    /// Returns the stream and the sequence number, to continue over another stream.
+    /// Returns the stream and the sequence number, to continue on another stream.
     pub(crate) fn into_parts(self) -> (W, u8) {
         (self.wire, self.sequence)
     }
@@ -33,7 +33,7 @@ impl<W> MysqlPacketStream<W> {
         MysqlPacketStream::at(over(self.wire), self.sequence)
     }
 
-    /// A new question.
+    /// Starts a new command: resets the sequence number and the byte budget of the answer.
     pub(crate) fn begin(&mut self) {
         self.sequence = 0;
         self.bytes_left = ANSWER_BYTES_MAX;
@@ -83,7 +83,7 @@ impl<'a> MysqlPacketReader<'a> {
         Some(taken)
     }
 
-    /// The lowest byte first.
+    /// Reads a little-endian number of `len` bytes.
     pub(crate) fn read_number(&mut self, len: usize) -> Option<u64> {
         let bytes = self.take(len)?;
         Some(bytes.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)))
@@ -112,7 +112,7 @@ impl<'a> MysqlPacketReader<'a> {
     }
 }
 
-/// A length and so many bytes.
+/// Appends a length-encoded string.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     let len = text.len() as u64;
     match len {
@@ -149,21 +149,21 @@ impl MysqlColumn {
         }
         let name = String::from_utf8(rest.read_text()?.to_vec()).ok()?;
         rest.read_text()?;
-        // The length of what follows, character set and width.
+        // Skips the length of the fixed fields, the character set and the width.
         rest.take(7)?;
         let kind = rest.read_number(1)? as u8;
         let is_unsigned = rest.read_number(2)? & 0x20 != 0;
         Some(MysqlColumn { name, kind, is_unsigned })
     }
 
-    /// As text, as the others have it.
+    /// Reads a value as text, as other databases return it.
     fn value(&self, rest: &mut MysqlPacketReader<'_>) -> Option<Vec<u8>> {
         let width = match self.kind {
             0x01 => 1,
             0x02 | 0x0d => 2,
             0x03 | 0x09 => 4,
             0x08 => 8,
-            // Floating point and times say nothing of users and rules.
+            // Floating-point numbers and times are not needed for users and rules.
             0x04 | 0x05 | 0x07 | 0x0a..=0x0c => return None,
             _ => return rest.read_text().map(<[u8]>::to_vec),
         };
@@ -177,14 +177,14 @@ impl MysqlColumn {
     }
 }
 
-/// Parses a row in binary form: a bitmap of NULLs, and then the other values.
+/// Parses a row in binary form: a bitmap of NULLs, and then the values that are not NULL.
 pub(crate) fn parse_binary_row(columns: &[MysqlColumn], bytes: &[u8]) -> Option<TableRow> {
     let mut rest = MysqlPacketReader(bytes);
     rest.take(1)?;
     let nulls = rest.take((columns.len() + 2).div_ceil(8))?;
     let mut row = TableRow::default();
     for (at, column) in columns.iter().enumerate() {
-        // The first two bits are free.
+        // The first two bits are reserved.
         let bit = at + 2;
         if nulls[bit / 8] >> (bit % 8) & 1 == 0 {
             row.0.push((column.name.clone(), column.value(&mut rest)?));

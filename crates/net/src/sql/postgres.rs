@@ -1,5 +1,5 @@
-//! PostgreSQL by `tokio-postgres`. Connections, timeouts and the bound of answers are this crate's
-//! own.
+//! PostgreSQL by `tokio-postgres`. This crate provides the connections, timeouts and byte bounds of
+//! answers.
 
 use super::postgres_values::{PostgresParameter, text_row};
 use super::{InsertError, SqlDatabase};
@@ -63,8 +63,8 @@ impl PostgresDatabase {
     }
 }
 
-/// Returns why a server gets no password: without TLS `tokio-postgres` would send it in plain text
-/// or as MD5.
+/// Returns why the client refuses to send a password: without TLS `tokio-postgres` would send the
+/// password in plain text or as MD5.
 fn weak_proof(head: &[u8]) -> Option<&'static str> {
     match head {
         [b'R', 0, 0, 0, _, 0, 0, 0, 3, ..] => {
@@ -139,7 +139,8 @@ impl SqlDatabase for PostgresDatabase {
     }
 }
 
-/// Bound of all rows: here each value has its column's name, while the server sends names once.
+/// Byte bound of all rows. Larger than the bound of an answer, because each value here has its
+/// column's name, while the server sends the names once.
 const ROWS_BYTES_MAX: usize = 4 * ANSWER_BYTES_MAX;
 
 fn insert_row<'a>(
