@@ -1,5 +1,5 @@
-//! Log lines of which there may be very many: so many a second are written. What is withheld comes
-//! as one line when the second is over, though nothing else happens, and at the end of the process.
+//! Log lines with a rate limit. The count of withheld events is logged as one line at the end of
+//! the second, even without a further event, and at the end of the process.
 
 use crate::clock::SystemClock;
 use broker::{LogRateLimiter, MonotonicMs};
@@ -13,7 +13,7 @@ pub struct LimitedLog(Arc<Mutex<LimitedLogState>>);
 
 struct LimitedLogState {
     limiter: LogRateLimiter,
-    /// Writes the first line that was withheld, with the number of all.
+    /// Writes the first withheld line, with the number of all withheld events.
     line: Option<Box<dyn FnOnce(u64) + Send>>,
 }
 
@@ -23,7 +23,7 @@ impl std::fmt::Debug for LimitedLogState {
     }
 }
 
-/// Returns the count for a field of a log line, which is absent where it is 0.
+/// Returns the count for a field of a log line; `None` for 0, so that the field is absent.
 pub fn nonzero(count: u64) -> Option<u64> {
     (count > 0).then_some(count)
 }
@@ -34,8 +34,8 @@ impl LimitedLog {
         LimitedLog(Arc::new(Mutex::new(LimitedLogState { limiter, line: None })))
     }
 
-    /// Counts `events`, and logs if a line is due. `line` receives the number of events since the
-    /// line before.
+    /// Counts `events`, and logs if a line is allowed now. `line` receives the number of events
+    /// since the previous line.
     pub fn log(&self, events: u64, line: impl FnOnce(u64) + Send + 'static) {
         let mut state = lock(&self.0);
         if let Some(count) = state.limiter.count(events, now()) {
@@ -51,7 +51,7 @@ impl LimitedLog {
         }
     }
 
-    /// Writes the line of what was withheld, if there is anything.
+    /// Writes the withheld line, if there is one.
     fn flush(&self) {
         let mut state = lock(&self.0);
         let (line, count) = (state.line.take(), state.limiter.flush(now()));
@@ -68,7 +68,8 @@ impl Default for LimitedLog {
     }
 }
 
-/// Logs with withheld lines, and when these are due. A thread waits for them while there are any.
+/// Logs with a withheld line, and when each line is due. One thread serves the queue until the
+/// queue is empty.
 struct WithheldLines {
     waiting: Vec<(MonotonicMs, LimitedLog)>,
     is_served: bool,
@@ -84,7 +85,7 @@ fn schedule(due: MonotonicMs, log: LimitedLog) {
         return;
     }
     let served = thread::Builder::new().name("log-withheld".to_string()).spawn(serve);
-    // Without a thread they come with the end of the process.
+    // Without a thread, the lines are written at the end of the process.
     lines.is_served = served.is_ok();
 }
 
@@ -107,19 +108,19 @@ fn serve() {
     }
 }
 
-/// The process ends: all that was withheld is written.
+/// Writes all withheld lines, at the end of the process.
 pub fn flush() {
     let waiting = std::mem::take(&mut lock(&LINES).waiting);
     waiting.iter().for_each(|(_, log)| log.flush());
 }
 
-/// Only differences of these times count.
+/// Returns a time whose origin is arbitrary: only differences are meaningful.
 fn now() -> MonotonicMs {
     MonotonicMs(SystemClock::monotonic_ns() / 1_000_000)
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole between any two statements of ours.
+    // After a panic of a lock holder the state is still consistent.
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,6 +1,6 @@
-//! WebSocket as a layer between a stream and MQTT (RFC 6455; MQTT 5.0, 6): a request of HTTP that
-//! is answered, then frames both ways. It turns bytes into bytes, and keeps none of those that are
-//! MQTT's.
+//! WebSocket as a layer between a stream and MQTT (RFC 6455; MQTT 5.0, 6): an HTTP upgrade request
+//! with its response, then frames in both directions. The layer transforms bytes in place and does
+//! not buffer bytes of MQTT.
 
 #[cfg(test)]
 mod tests;
@@ -29,23 +29,23 @@ pub struct WebSocketSite {
     pub address_header: Option<String>,
 }
 
-/// Origins whose pages may connect. Only browsers send a reliable Origin; other programs can send
-/// any.
+/// Origins whose pages may connect. Only browsers send a reliable Origin; any program can send a
+/// false one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AllowedOrigins {
     #[default]
     Any,
     Listed(Vec<String>),
-    /// Pages that this host itself serves.
+    /// Pages from this host itself.
     ThisHost,
 }
 
 /// WebSocket state of one connection.
 #[derive(Debug)]
 pub(crate) struct WebSocketLayer {
-    /// The request is still to come.
+    /// Upgrade request that is still incomplete; `None` after its response.
     upgrade: Option<Box<PendingUpgrade>>,
-    /// The client that the request names, until the connection is reported.
+    /// Address of the client in the request, until the connection is reported.
     named_client: Option<Box<SocketAddr>>,
     frames: FrameDecoder,
 }
@@ -58,11 +58,12 @@ struct PendingUpgrade {
 
 enum UpgradeProgress {
     Incomplete,
-    /// The request is answered. A proxy may have named its client in it.
+    /// The request is accepted. Holds the client's address if the request names a client by a
+    /// proxy.
     Answered(Option<SocketAddr>),
 }
 
-/// Memory of the layer and its allocations in bytes: see docs/benchmarks.md, WebSocket.
+/// Memory of the layer and its allocations, in bytes: see docs/benchmarks.md, WebSocket.
 pub(crate) const STATE_BYTES: u32 = 208;
 
 /// Reason for which a WebSocket ends with an error.
@@ -72,8 +73,8 @@ pub(crate) enum WebSocketError {
     Request(UpgradeRefusal),
 }
 
-/// Frames of a client. MQTT comes in binary frames [MQTT-6.0.0-1], whose ends have nothing to do
-/// with those of packets [MQTT-6.0.0-2].
+/// Rules for frames of a client. MQTT arrives in binary frames [MQTT-6.0.0-1], whose boundaries are
+/// independent of packet boundaries [MQTT-6.0.0-2].
 const FRAME_RULES: FrameRules = FrameRules {
     from_client: true,
     accepts_text: false,
@@ -81,7 +82,7 @@ const FRAME_RULES: FrameRules = FrameRules {
 };
 
 impl WebSocketError {
-    /// Returns a hint with the option that decides, or an empty text.
+    /// Returns a hint with the option that caused the error, or an empty text.
     pub(crate) fn option_hint(&self) -> &'static str {
         match self {
             WebSocketError::Request(UpgradeRefusal::Origin) => " (ws.origins)",
@@ -109,9 +110,8 @@ impl WebSocketLayer {
         WebSocketLayer { upgrade: asking, named_client: None, frames: FrameDecoder::default() }
     }
 
-    /// Takes all of `bytes` from `from` on, and leaves there what it says in MQTT. What has to be
-    /// answered goes to `answers`, after an error the words that say why. Says whether the peer
-    /// closes.
+    /// Decodes `bytes` from `from` on, in place: only bytes of MQTT stay. Writes responses to
+    /// `answers`, including the reason after an error. Returns whether the peer closes.
     pub(crate) fn decode(
         &mut self,
         bytes: &mut Vec<u8>,
@@ -134,7 +134,7 @@ impl WebSocketLayer {
         }
         match self.frames.decode(bytes, from, &FRAME_RULES, None, answers) {
             Ok(StreamProgress::Open) => Ok(false),
-            // 5.5.1: it is answered with its own code.
+            // 5.5.1: the answer repeats the status code of the peer.
             Ok(StreamProgress::Closed(status)) => {
                 write_close(status, "", None, answers);
                 Ok(true)
@@ -151,7 +151,7 @@ impl WebSocketLayer {
         self.upgrade.is_none()
     }
 
-    /// Returns the client that a proxy has named in the request, once.
+    /// Returns the address of the client from the request of a proxy, once.
     pub(crate) fn take_named_client(&mut self) -> Option<SocketAddr> {
         self.named_client.take().map(|address| *address)
     }
@@ -160,7 +160,7 @@ impl WebSocketLayer {
         self.upgrade.as_ref().is_none_or(|asking| !asking.head.is_empty())
     }
 
-    /// Our last frame. RFC 6455, 7.4.1: a server that goes down says so.
+    /// Writes the last frame of the server. RFC 6455, 7.4.1: a server that shuts down reports it.
     pub(crate) fn close(&self, goes_down: bool, into: &mut Vec<u8>) {
         if self.is_ready() {
             let status = if goes_down { CloseStatus::GOING_AWAY } else { CloseStatus::NORMAL };
@@ -168,14 +168,14 @@ impl WebSocketLayer {
         }
     }
 
-    /// Bytes that come and go.
+    /// Returns the heap memory that the layer holds now, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.upgrade.as_ref().map_or(0, |asking| asking.head.capacity()) + self.frames.held_bytes()
     }
 }
 
-/// Answers a whole request that opens a WebSocket for something else than MQTT, which a gateway
-/// speaks there. Says why it is refused, if it is; then that is the answer too.
+/// Answers a complete upgrade request of a gateway's peer, for `subprotocol` instead of MQTT. A
+/// refusal is written to `answer` and is also the error text.
 pub fn accept_upgrade(
     head: &[u8],
     site: &WebSocketSite,
@@ -190,7 +190,7 @@ pub fn accept_upgrade(
 }
 
 impl PendingUpgrade {
-    /// Takes as much as is the request's, and answers a whole one.
+    /// Consumes the bytes of the request, and answers a complete request.
     fn read_head(
         &mut self,
         bytes: &mut Vec<u8>,
@@ -225,8 +225,8 @@ impl PendingUpgrade {
 pub const HEAD_BYTES_MAX: usize = limits::WEB_HEAD_BYTES_MAX;
 
 /// Checks two properties for any bytes: the result does not depend on how the bytes are split, and
-/// it is never longer than the input. Used by the fuzzer and its corpus. The first byte selects the
-/// length of the pieces, and whether the upgrade request is still expected.
+/// the output is never longer than the input. The fuzzer and its corpus call this function. The
+/// first byte selects the length of the pieces, and whether the upgrade request is still expected.
 pub fn probe(bytes: &[u8]) {
     let Some((first, bytes)) = bytes.split_first() else { return };
     let site = Arc::new(WebSocketSite {
@@ -259,5 +259,5 @@ pub fn probe(bytes: &[u8]) {
     assert!(whole == pieces, "{whole:x?} at once, {pieces:x?} in pieces");
 }
 
-/// A head that has grown by doubling.
+/// Capacity of a request head that grew by doubling, and of two control frames.
 const HELD_MAX: usize = 2 * HEAD_BYTES_MAX + CONTROL_BYTES_MAX * 2;

@@ -1,4 +1,4 @@
-//! The request that opens a WebSocket, and its answer (RFC 6455, 4.2).
+//! Upgrade request of a WebSocket and its response (RFC 6455, 4.2).
 
 use super::{AllowedOrigins, WebSocketSite};
 use std::fmt;
@@ -8,13 +8,13 @@ use transport::accept_key_of;
 /// Reason for which an upgrade request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpgradeRefusal {
-    /// Not HTTP, or not as HTTP is written.
+    /// Not HTTP, or malformed HTTP.
     NoRequest,
     NoHost,
     NoKey,
     NoSubprotocol,
     NoUpgrade,
-    /// The header in which a proxy names its client has no address, or comes twice.
+    /// The header of a proxy with the client's address has no address, or occurs twice.
     ClientAddress,
     Headers,
     Method,
@@ -91,12 +91,14 @@ impl fmt::Display for UpgradeRefusal {
     }
 }
 
-/// Whether it may still become a request: who speaks MQTT or TLS here is told so at once.
+/// Returns whether `head` may still become a request. MQTT or TLS on this port is refused at its
+/// first byte.
 pub(super) fn may_be_request(head: &[u8]) -> bool {
     head.first().is_none_or(u8::is_ascii_alphabetic)
 }
 
-/// Answers a whole head. Returns the client that a proxy names in it, if one is to.
+/// Answers a complete request head. Returns the client's address from a proxy's header, if the site
+/// reads that header.
 pub(super) fn accept_request(
     head: &[u8],
     site: &WebSocketSite,
@@ -111,7 +113,7 @@ pub(super) fn accept_request(
         _ => return Err(UpgradeRefusal::NoRequest),
     }
     let headers = RequestHeaders(request.headers);
-    // 4.2.1, in its order where it has one.
+    // 4.2.1, in its order where there is one.
     if request.version != Some(1) {
         return Err(UpgradeRefusal::Protocol);
     }
@@ -136,7 +138,7 @@ pub(super) fn accept_request(
         .single_value("Sec-WebSocket-Key")
         .filter(|key| is_websocket_key(key))
         .ok_or(UpgradeRefusal::NoKey)?;
-    // 10.2: browsers say which page it is, other clients need not.
+    // 10.2: browsers send the origin of the page; other clients need not.
     if headers.has("Origin")
         && !headers.single_value("Origin").is_some_and(|origin| site.origins.allows(origin))
     {
@@ -163,8 +165,8 @@ pub(super) fn accept_request(
     Ok(named_client)
 }
 
-/// Reads an address with or without a port, as proxies write it: `192.0.2.1`, `192.0.2.1:4711`,
-/// `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:4711`. Without a port it is 0.
+/// Parses an address with or without a port, in the forms that proxies write: `192.0.2.1`,
+/// `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:4711`. A missing port is 0.
 fn read_address(text: &str) -> Option<SocketAddr> {
     let text = text.trim();
     if let Ok(address) = text.parse() {
@@ -178,11 +180,11 @@ impl AllowedOrigins {
     fn allows(&self, origin: &str) -> bool {
         match self {
             AllowedOrigins::Any => true,
-            // RFC 6454, 6.2: browsers write schemes and hosts in small letters.
+            // RFC 6454, 6.2: browsers write schemes and hosts in lower case.
             AllowedOrigins::Listed(all) => all.iter().any(|own| own.eq_ignore_ascii_case(origin)),
             AllowedOrigins::ThisHost => {
                 let host = origin.split_once("://").map_or("", |(_, host)| host);
-                // A port is digits; the colons of an address stand in brackets.
+                // A port consists of digits; the colons of an IPv6 address are in brackets.
                 let host = match host.rsplit_once(':') {
                     Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
                     _ => host,
@@ -198,7 +200,7 @@ struct RequestHeaders<'h>(&'h [httparse::Header<'h>]);
 impl<'h> RequestHeaders<'h> {
     fn values(&self, name: &str) -> impl Iterator<Item = &'h str> {
         let named = self.0.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
-        // What is not ASCII is none of the values that are looked for.
+        // A value that is not ASCII matches none of the expected values.
         named.map(|header| std::str::from_utf8(header.value).unwrap_or_default().trim())
     }
 
@@ -206,26 +208,26 @@ impl<'h> RequestHeaders<'h> {
         self.values(name).next().is_some()
     }
 
-    /// Its value, if it comes once (11.3.1, 11.3.5).
+    /// Returns the value of a header that occurs exactly once (11.3.1, 11.3.5).
     fn single_value(&self, name: &str) -> Option<&'h str> {
         let mut all = self.values(name);
         all.next().filter(|_| all.next().is_none())
     }
 
-    /// The words of all of its values, which are lists.
+    /// Returns the tokens of all values of a header, which are comma-separated lists.
     fn tokens(&self, name: &str) -> impl Iterator<Item = &'h str> {
         self.values(name).flat_map(|value| value.split(',')).map(str::trim)
     }
 }
 
-/// Whether it is base64 of 16 bytes (4.2.1, 5).
+/// Returns whether `text` is base64 of 16 bytes (4.2.1, 5).
 fn is_websocket_key(text: &str) -> bool {
     let Some(word) = text.strip_suffix("==") else { return false };
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     word.len() == 22 && word.bytes().all(is_letter)
 }
 
-/// In the order in which we choose. The second is that of old clients (MQTT 3.1).
+/// Subprotocols in order of preference. Old clients offer the second one (MQTT 3.1).
 pub(super) const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
-/// Browsers send about twenty.
+/// Maximum number of headers; browsers send about twenty.
 const HEADERS_MAX: usize = broker::limits::WEB_HEADERS_MAX;
