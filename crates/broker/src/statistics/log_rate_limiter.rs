@@ -1,17 +1,18 @@
-//! Limit of how many log lines of one kind are written in a second. The events between are counted,
-//! and the next line has their number.
+//! Rate limit of the log lines of one kind. Withheld events are counted, and the next line contains
+//! their number.
 
 use crate::input::MonotonicMs;
 
-/// Period for which a limit counts, in milliseconds.
+/// Period of a limit, in milliseconds.
 pub(crate) const LOG_PERIOD_MS: u64 = 1_000;
 
-/// Limits one kind of log line. Small, since every session with permissions has one.
+/// Rate limiter of one kind of log line. Small, because every session with permissions has a
+/// limiter.
 #[derive(Clone, Copy, Debug)]
 pub struct LogRateLimiter {
-    /// End of the second in which `written` lines were written.
+    /// End of the period in which `written` lines were written.
     until: MonotonicMs,
-    /// Events since the last line.
+    /// Number of events since the last line.
     withheld: u32,
     written: u16,
     per_s: u16,
@@ -22,8 +23,8 @@ impl LogRateLimiter {
         LogRateLimiter { until: MonotonicMs(0), withheld: 0, written: 0, per_s }
     }
 
-    /// Counts events. Returns the number of events since the last line, these included, if a line
-    /// may be written now.
+    /// Counts events. Returns the number of events since the last line, including `events`, if a
+    /// line may be written now.
     pub fn count(&mut self, events: u64, now: MonotonicMs) -> Option<u64> {
         let events = u64::from(self.withheld).saturating_add(events);
         if now >= self.until {
@@ -38,8 +39,8 @@ impl LogRateLimiter {
         Some(events)
     }
 
-    /// Returns the number of events since the last line, if there are any. Their line is the first
-    /// of a new second.
+    /// Returns the number of events since the last line if it is not 0. The line counts as the
+    /// first of a new period.
     pub fn flush(&mut self, now: MonotonicMs) -> Option<u64> {
         if self.withheld == 0 {
             return None;
@@ -48,7 +49,7 @@ impl LogRateLimiter {
         Some(std::mem::take(&mut self.withheld).into())
     }
 
-    /// When the next line may be written, at the latest.
+    /// Returns when the next line is allowed at the latest.
     pub fn next_line_at(&self) -> MonotonicMs {
         self.until
     }
