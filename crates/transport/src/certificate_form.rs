@@ -1,9 +1,9 @@
-//! Certificates in forms that people have and webpki does not accept: X.509 version 1, and
-//! certificates that a user trusts by naming the certificate itself and not its CA.
+//! Certificates in forms that users have and webpki does not accept: X.509 version 1, and a
+//! certificate that is trusted itself, without its CA.
 //!
-//! Invariant: nothing here accepts a certificate unless the certificate itself, or the CA that
-//! signed it, stands in the file that the user named. A chain with an intermediate certificate is
-//! webpki's work alone.
+//! Invariant: this module accepts a certificate only if the user's file contains the certificate
+//! itself or the CA that signed the certificate. webpki alone verifies chains with an intermediate
+//! certificate.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{
@@ -32,7 +32,7 @@ pub enum CertificateUse {
     Server,
 }
 
-/// Why a certificate is refused, in words that name its form and what would be accepted.
+/// Reason for which a certificate is refused: its form, and the accepted form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateRefusal(pub String);
 
@@ -53,34 +53,34 @@ impl CertificateRefusal {
     }
 }
 
-/// The certificates of a file of trusted certificates, by what they may do.
+/// Certificates of a file of trusted certificates, by purpose.
 #[derive(Clone, Debug, Default)]
 pub struct TrustedCertificates {
-    /// Certificates of CAs: they may sign others.
+    /// CA certificates, which may sign other certificates.
     pub authorities: Vec<CertificateDer<'static>>,
-    /// Certificates that are trusted themselves and may sign nothing [RFC 5280, 4.2.1.9].
+    /// Certificates that are trusted themselves and may not sign [RFC 5280, 4.2.1.9].
     pub pinned: Vec<CertificateDer<'static>>,
-    /// Authorities that are trusted themselves.
+    /// Authorities whose issuer is not in the file, or that are self-issued.
     anchors: Vec<TrustAnchorLimits>,
-    /// Authorities whose issuer stands in the file as well, and has to be good for them to be.
+    /// Authorities whose issuer is in the file as well, and must be valid too.
     intermediates: Vec<CertificateDer<'static>>,
-    /// Certificates of CAs whose extended key usage is another one: they vouch for nobody here.
+    /// CA certificates with an extended key usage for another purpose: not trusted here.
     unfit: Vec<CertificateDer<'static>>,
 }
 
-/// An authority with what webpki does not hold against anchors.
+/// Anchor with the limits that webpki does not check for anchors.
 #[derive(Clone, Debug)]
 struct TrustAnchorLimits {
     certificate: CertificateDer<'static>,
-    /// Seconds since 1970 between which it is valid.
+    /// Validity period, in seconds since 1970.
     validity: std::ops::RangeInclusive<i64>,
-    /// Number of intermediate certificates that may follow it [RFC 5280, 4.2.1.9].
+    /// Maximum number of intermediate certificates below the anchor [RFC 5280, 4.2.1.9].
     path_len_max: Option<u32>,
 }
 
 impl TrustedCertificates {
-    /// Sorts the certificates of a file by what they may do for certificates of this use. A
-    /// certificate that cannot be read is an error.
+    /// Sorts the certificates of a file by purpose, for certificates of this `usage`. A certificate
+    /// that cannot be parsed is an error.
     pub fn sort(
         all: Vec<CertificateDer<'static>>,
         usage: CertificateUse,
@@ -102,7 +102,7 @@ impl TrustedCertificates {
         Ok(sorted)
     }
 
-    /// Tells anchors from certificates that an authority of the file has issued.
+    /// Separates anchors from authorities that another authority of the file has issued.
     fn find_anchors(&mut self) {
         let parsed: Vec<_> =
             self.authorities.iter().filter_map(|der| Some((der, parse(der)?))).collect();
@@ -126,8 +126,8 @@ impl TrustedCertificates {
         (self.anchors, self.intermediates) = (anchors, intermediates);
     }
 
-    /// The anchors that are valid at this time and allow every chain that the names make possible;
-    /// webpki looks at the dates and limits of all other certificates of a chain.
+    /// Returns the anchors that are valid at `now` and whose path length permits each chain by the
+    /// names. webpki checks the dates and limits of all other certificates of a chain.
     pub fn anchors_for(
         &self,
         chain: &CandidateChain<'_>,
@@ -142,33 +142,33 @@ impl TrustedCertificates {
         self.anchors.iter().filter(fits).map(|anchor| &anchor.certificate).collect()
     }
 
-    /// Whether an anchor is within its dates.
+    /// Returns whether an anchor is valid at `now`.
     pub fn has_valid_anchor(&self, now: UnixTime) -> bool {
         self.anchors.iter().any(|anchor| is_within(&anchor.validity, now))
     }
 
-    /// Every anchor, whatever its dates are.
+    /// Returns every anchor, valid or not.
     pub fn anchors(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
         self.anchors.iter().map(|anchor| &anchor.certificate)
     }
 
-    /// Subjects of certificates that are trusted themselves and that another one has issued:
-    /// OpenSSL trusts none of these unless it leads to a root of the file.
+    /// Returns the subjects of trusted certificates that are not self-issued. OpenSSL trusts such a
+    /// certificate only if its chain leads to a root in the file.
     pub fn subjects_without_root(&self) -> Vec<String> {
         let named = self.anchors().chain(&self.pinned);
         let parsed = named.filter_map(|der| parse(der));
         parsed.filter(|own| !is_self_issued(own)).map(|own| own.subject().to_string()).collect()
     }
 
-    /// The certificates between, of the other end and of the file. One of the other end that may
-    /// not sign is left out: webpki does not look at its key usage.
+    /// Returns the intermediate certificates of the peer and of the file. Omits certificates of the
+    /// peer that may not sign, because webpki does not check their key usage.
     pub fn intermediates_with<'a>(&self, sent: &[CertificateDer<'a>]) -> Vec<CertificateDer<'a>> {
         let signing = sent.iter().filter(|der| parse(der).is_some_and(|own| may_sign(&own)));
         signing.cloned().chain(self.intermediates.iter().cloned()).collect()
     }
 
-    /// Accepts a certificate that stands in the file itself, or one of version 1 that a CA of the
-    /// file signed. `None` says that the certificate is neither: then webpki's answer holds.
+    /// Accepts a certificate that the file contains, or a certificate of version 1 that a CA of the
+    /// file signed. `None` for any other certificate: webpki's result counts.
     pub fn verify(
         &self,
         certificate: &CertificateDer<'_>,
@@ -214,8 +214,9 @@ impl TrustedCertificates {
         }
     }
 
-    /// Whether an authority of the file is an anchor or issued by one, each of them within its
-    /// dates and without limits of names. `below` counts the authorities under it.
+    /// Returns whether an authority of the file leads to an anchor by authorities that are valid at
+    /// `now`, permit the path length and have no name constraints. `below` counts the authorities
+    /// below.
     fn leads_to_anchor(&self, own: &X509Certificate<'_>, below: usize, now: UnixTime) -> bool {
         let constraints = own.basic_constraints().ok().flatten();
         let path_len_max = constraints.and_then(|own| own.value.path_len_constraint);
@@ -244,14 +245,13 @@ fn parse<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
     rest.is_empty().then_some(parsed)
 }
 
-/// Whether this is a certificate of X.509 version 1 or 2, which has no extensions that webpki
-/// could read.
+/// Returns whether the certificate is X.509 version 1 or 2, without extensions for webpki.
 fn is_before_version_3(certificate: &CertificateDer<'_>) -> bool {
     parse(certificate).is_some_and(|parsed| parsed.version() != X509Version::V3)
 }
 
-/// A CA says so by basic constraints, and may not if its key usage is another; a certificate of
-/// version 1 cannot say so and counts as a CA where it is self-issued, as OpenSSL counts it.
+/// Returns whether a certificate is a CA: by basic constraints and key usage, or, as in OpenSSL, by
+/// a self-issued certificate of version 1.
 fn may_sign(certificate: &X509Certificate<'_>) -> bool {
     if certificate.version() != X509Version::V3 {
         return is_self_issued(certificate);
@@ -260,7 +260,7 @@ fn may_sign(certificate: &X509Certificate<'_>) -> bool {
     let signs = key_usage.is_none_or(|usage| usage.value.key_cert_sign());
     match certificate.basic_constraints() {
         Ok(Some(constraints)) => constraints.value.ca && signs,
-        // As OpenSSL: a key usage that says it is enough.
+        // As in OpenSSL, a key usage for signing certificates is sufficient.
         Ok(None) => certificate.key_usage().ok().flatten().is_some() && signs,
         Err(_) => false,
     }
@@ -295,8 +295,8 @@ fn check_validity(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<()
     Err(Error::InvalidCertificate(wrong))
 }
 
-/// Compares the uses that a certificate names with this one: a client signs the handshake, so its
-/// key usage has to allow signatures [RFC 8446, 4.4.2.2], or key agreement as OpenSSL reads it.
+/// Checks the purpose of a certificate. A client signs the handshake, so its key usage must allow
+/// signatures [RFC 8446, 4.4.2.2], or key agreement as in OpenSSL.
 fn check_purpose(certificate: &X509Certificate<'_>, usage: CertificateUse) -> Result<(), Error> {
     check_extended_use(certificate, usage)?;
     if usage == CertificateUse::Server {
@@ -323,8 +323,8 @@ fn check_purpose(certificate: &X509Certificate<'_>, usage: CertificateUse) -> Re
     }
 }
 
-/// Holds against a client's certificate what webpki does not look at: its key usage, its Netscape
-/// type, and the name constraints of its CAs, which webpki compares with alternative names alone.
+/// Checks a client's certificate where webpki does not: key usage, Netscape type, and the name
+/// constraints of its CAs, which webpki applies only to alternative names.
 pub fn check_client(
     trusted: &TrustedCertificates,
     chain: &CandidateChain<'_>,
@@ -345,8 +345,8 @@ pub fn check_client(
     }
 }
 
-/// Whether the subject has an email address, or a common name with a dot where no host stands in
-/// the alternative names.
+/// Returns whether the subject has an email address, or a common name with a dot without a host
+/// among the alternative names.
 fn has_names_in_subject(certificate: &X509Certificate<'_>) -> bool {
     let alternatives = match certificate.subject_alternative_name() {
         Ok(found) => found.map_or(&[][..], |found| &found.value.general_names),
@@ -359,8 +359,8 @@ fn has_names_in_subject(certificate: &X509Certificate<'_>) -> bool {
         || !has_host && common_names.any(|name| name.attr_value().data.contains(&b'.'))
 }
 
-/// The certificates that the names make possible between one and its anchor: that one, those that
-/// may have issued it, those that may have issued these. Self-issued ones do not count.
+/// Candidate chain of a certificate by names: each step holds the possible issuers of the step
+/// before. Self-issued certificates are omitted.
 pub struct CandidateChain<'a> {
     steps: Vec<Vec<X509Certificate<'a>>>,
 }
@@ -394,7 +394,7 @@ impl<'a> CandidateChain<'a> {
         self.steps.iter().rposition(issued).unwrap_or(0)
     }
 
-    /// Whether an anchor may have issued any of them.
+    /// Returns whether `anchor` may have issued a certificate of the chain.
     fn has_below(&self, anchor: &CertificateDer<'_>) -> bool {
         let Some(anchor) = parse(anchor) else { return true };
         let mut all = self.steps.iter().flatten();
@@ -402,7 +402,7 @@ impl<'a> CandidateChain<'a> {
     }
 }
 
-/// RFC 5280, 4.2.1.12: where uses are named, ours must be among them.
+/// RFC 5280, 4.2.1.12: an extended key usage must include this purpose.
 fn check_extended_use(
     certificate: &X509Certificate<'_>,
     usage: CertificateUse,

@@ -1,5 +1,5 @@
-//! Which server certificates a client accepts: webpki's answer, and where the user named a file of
-//! CAs, the forms that private CAs make (see [`certificate_form`](crate::certificate_form)).
+//! Verification of server certificates by a client: webpki's result and, with a file of CAs, also
+//! the forms that private CAs produce (see [`certificate_form`](crate::certificate_form)).
 
 use crate::certificate_form::{
     CandidateChain, CertificateRefusal, CertificateUse, TrustedCertificates, is_subject_name,
@@ -13,8 +13,8 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use std::sync::Arc;
 
-/// Verifier for a file of trusted CAs. Accepts certificates which webpki accepts, and in addition
-/// certificates of version 1, without alternative names, or contained in the file: see
+/// Verifier for a file of trusted CAs. Accepts every certificate that webpki accepts, and in
+/// addition certificates of version 1, without alternative names, or contained in the file: see
 /// `certificate_form`.
 #[derive(Debug)]
 pub(crate) struct PrivateCaVerifier {
@@ -86,7 +86,7 @@ impl PrivateCaVerifier {
     }
 }
 
-/// Returns `None` if there are no anchors.
+/// Returns the verifier; `None` without anchors.
 fn verifier_for_anchors<'a>(
     anchors: impl Iterator<Item = &'a CertificateDer<'static>>,
     provider: &Arc<CryptoProvider>,

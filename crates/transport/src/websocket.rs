@@ -1,7 +1,8 @@
-//! The client's half of WebSocket (RFC 6455), as far as MQTT over it goes: one upgrade, binary
-//! frames both ways, ping answered, close taken as the end.
+//! Client half of WebSocket (RFC 6455), limited to the needs of MQTT: one upgrade, binary frames in
+//! both directions, answers to pings, and a close frame as the end of the stream.
 //!
-//! MQTT's bytes are a stream: frames need not hold whole packets (MQTT 5.0, 6).
+//! MQTT over WebSocket is a byte stream: frame boundaries and packet boundaries are independent
+//! (MQTT 5.0, 6).
 
 use base64ct::{Base64, Encoding};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
@@ -14,19 +15,19 @@ use websocket_codec::{
 
 #[derive(Debug)]
 pub(super) struct WebSocketClient {
-    /// The upgrade request, until the server has accepted it.
+    /// Upgrade request; `None` after the server has accepted the upgrade.
     pending_upgrade: Option<WebSocketUpgrade>,
     masks: MaskGenerator,
-    /// Taken and not yet written: the request, then frames.
+    /// Accepted and unwritten bytes: the request, then frames.
     out: Vec<u8>,
-    /// Received and not yet passed on: the answer to the upgrade, then payload.
+    /// Received bytes that are not read yet: the response to the upgrade, then payload.
     input: Vec<u8>,
     frames: FrameDecoder,
-    /// Result of the frames so far. What came before an end is passed on first.
+    /// State after the decoded frames. Payload before the end is read first.
     progress: Result<StreamProgress, FrameError>,
 }
 
-/// Frames of a server. Nothing waits for their ends.
+/// Rules for frames of a server. No length limit: payload is passed on as it arrives.
 const FRAME_RULES: FrameRules =
     FrameRules { from_client: false, accepts_text: false, payload_bytes_max: u32::MAX };
 
@@ -48,7 +49,8 @@ impl WebSocketUpgrade {
         WebSocketUpgrade { request, accept_key: accept_key_of(&key) }
     }
 
-    /// Whether the server agreed, by the head of its answer, and did so to us (RFC 6455, 4.1).
+    /// Checks the head of the response: status 101, and a Sec-WebSocket-Accept for the key of this
+    /// request (RFC 6455, 4.1).
     pub fn check(&self, head: &[u8]) -> Result<(), String> {
         let head = String::from_utf8_lossy(head);
         let mut lines = head.split("\r\n");
@@ -65,8 +67,8 @@ impl WebSocketUpgrade {
     }
 }
 
-/// Returns the end of the head of a request or an answer, or `None` while it is incomplete. The
-/// first `seen` bytes are known to have no end.
+/// Returns the end of the head of a request or response, or `None` while the head is incomplete. An
+/// earlier call found no end in the first `seen` bytes.
 pub fn http_head_end(head: &[u8], seen: usize) -> Option<usize> {
     let from = seen.saturating_sub(HEAD_END.len() - 1);
     let at = head[from..].windows(HEAD_END.len()).position(|window| window == HEAD_END)?;
@@ -75,7 +77,8 @@ pub fn http_head_end(head: &[u8], seen: usize) -> Option<usize> {
 
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
-/// Proof that a key was read, and by who speaks WebSocket (RFC 6455, 4.2.2).
+/// Returns Sec-WebSocket-Accept for a key: the proof that the server speaks WebSocket and has read
+/// the key (RFC 6455, 4.2.2).
 pub fn accept_key_of(key: &str) -> String {
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, [key.as_bytes(), GUID].concat().as_slice());
     Base64::encode_string(hash.as_ref())
@@ -116,7 +119,7 @@ impl WebSocketClient {
         }
     }
 
-    /// Whether the server has agreed.
+    /// Continues the upgrade. Returns whether the server has accepted the upgrade.
     pub(super) fn poll_upgrade(&mut self, below: &mut (impl Read + Write)) -> io::Result<bool> {
         match self.write_pending(below) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -168,7 +171,7 @@ impl WebSocketClient {
         Ok(take)
     }
 
-    /// Writes what waits as far as there is room.
+    /// Writes pending bytes until the lower layer would block.
     fn write_available(&mut self, below: &mut impl Write) -> io::Result<()> {
         if self.out.is_empty() {
             return Ok(());
@@ -179,13 +182,13 @@ impl WebSocketClient {
         }
     }
 
-    /// Leaves the payload of what was received, and queues the answer to pings.
+    /// Decodes `input` in place to payload, and queues the answer to a ping.
     fn decode(&mut self) {
         let (key, out) = (Some(self.masks.next()), &mut self.out);
         self.progress = self.frames.decode(&mut self.input, 0, &FRAME_RULES, key, out);
     }
 
-    /// Takes all or nothing: what was taken goes out before more is taken.
+    /// Accepts all of `bytes`, or none while earlier bytes are pending.
     pub(super) fn write(&mut self, below: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
         self.write_pending(below)?;
         let key = Some(self.masks.next());
@@ -206,12 +209,12 @@ impl WebSocketClient {
         below.flush()
     }
 
-    /// Takes leave (RFC 6455, 5.5.1).
+    /// Queues the close frame (RFC 6455, 5.5.1).
     pub(super) fn queue_close(&mut self) {
         write_close(Some(CloseStatus::NORMAL), "", Some(self.masks.next()), &mut self.out);
     }
 
-    /// Whether something was taken that has not left.
+    /// Returns whether accepted bytes are unwritten.
     pub(super) fn has_pending(&self) -> bool {
         !self.out.is_empty()
     }
