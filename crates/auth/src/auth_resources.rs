@@ -1,5 +1,5 @@
-//! State of access that outlives a reload of the options: the runtime on which answers of servers
-//! are awaited, the authorizer, and keys that a server published.
+//! State of access control that outlives a reload of the options: the runtime for requests to
+//! servers, the authorizer, and keys published by servers.
 
 #[cfg(feature = "http")]
 use crate::acl::authorizer::Authorizer;
@@ -27,7 +27,7 @@ pub struct AuthResources {
 }
 
 impl AuthResources {
-    /// Returns the handler of the shards' authorization requests; none where no server is asked.
+    /// Returns the handler of the shards' authorization requests; `None` without servers.
     pub fn authz_handler(&self) -> Option<engine::AuthzHandler> {
         #[cfg(not(feature = "http"))]
         return None;
@@ -40,8 +40,8 @@ impl AuthResources {
         }
     }
 
-    /// Sends further authorization requests to the servers of these options. `indexes` says which
-    /// of the settings' listeners each socket belongs to.
+    /// Sends further authorization requests to the servers of these options. `indexes` maps each
+    /// socket to its listener in the settings.
     #[cfg(feature = "http")]
     pub fn replace_authz_servers(&self, security: &SecurityState, indexes: &[usize]) {
         self.authorizer.replace_servers(security.authz_pools(indexes));

@@ -1,4 +1,5 @@
-//! Authentication by an HTTP server, with requests of EMQX and NanoMQ and the answers of EMQX.
+//! Authentication by an HTTP server, with requests in the form of EMQX and NanoMQ and answers in
+//! the form of EMQX.
 
 use super::backend::BackendOutcome;
 use super::http_answer;
@@ -38,7 +39,7 @@ pub struct HttpAuthServer {
 }
 
 impl HttpAuthServer {
-    /// `None` where there is no URL.
+    /// Returns `None` without a URL.
     pub fn new(
         settings: &HttpAuthSettings,
         tls: Option<Arc<ClientConfig>>,
@@ -86,7 +87,7 @@ impl RemoteServer for HttpAuthServer {
     type Question = AuthRequest;
     type Reply = IdentityLookup;
 
-    /// The client of HTTP connects by itself, as many times as it has requests at once.
+    /// Does nothing: the HTTP client opens a connection for each concurrent request.
     async fn connect(&self) -> Result<(), String> {
         Ok(())
     }

@@ -42,7 +42,7 @@ struct JwksState {
     last_error: String,
 }
 
-/// Names of keys are invented easily: so often somebody looks whether there is one.
+/// Minimum interval between fetches for unknown key ids, because clients can invent key ids.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 impl RemoteJwks {
@@ -59,8 +59,8 @@ impl RemoteJwks {
         RemoteJwks::with_route(url, &route, refresh_s, bounds, runtime, before)
     }
 
-    /// `before` is what was asked until now; of the same place its keys are good until there are
-    /// others.
+    /// `before` lists the present key servers. Keys of the same URL stay valid until new keys
+    /// arrive.
     pub fn with_route(
         url: &ServerUrl,
         route: &HttpRoute,
@@ -191,7 +191,7 @@ impl RemoteJwks {
         let asked = self.client.request("GET", &target, &[], Vec::new()).await;
         let HttpResponse { status, body, .. } = asked.map_err(RemoteError::into_text)?;
         match status {
-            // Only a set: a page that says "not found" is no secret.
+            // Only a JWKS is accepted: an error page is not a shared secret.
             200 => KeySet::from_set(&body),
             status => Err(format!("it answered with status {status}")),
         }

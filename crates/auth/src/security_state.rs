@@ -1,5 +1,5 @@
-//! Access options of a process, loaded from files and ready for use: who clients are, what they may
-//! do, and who is banned.
+//! Access options of a process, loaded from files and ready for use: authentication, permissions
+//! and bans.
 
 #[cfg(feature = "http")]
 use crate::acl::authorizer::{HttpAuthzServer, ListenerAuthzPools};
@@ -53,7 +53,7 @@ pub struct LoadedAccess {
     asks: Option<AuthzOptions>,
     /// Whether a CONNECT waits for the chain's verdict.
     judges: bool,
-    /// See `ListenerAccess`.
+    /// See [`ListenerAccess`].
     identity_domain: u64,
     #[cfg(feature = "http")]
     permits: Option<Arc<ConnectionPool<HttpAuthzServer>>>,
@@ -62,7 +62,7 @@ pub struct LoadedAccess {
 /// Loaded access options, by listener.
 pub struct SecurityState {
     all: LoadedAccess,
-    /// By index of the settings' listeners.
+    /// Access options by index of the listener in the settings.
     own: Vec<Option<LoadedAccess>>,
     pub bans: Option<Arc<BanList>>,
     /// A line for each part, printed at the start.
@@ -70,8 +70,8 @@ pub struct SecurityState {
 }
 
 impl SecurityState {
-    /// Reads every file, or returns every error. `ports` are those of all listeners. No server is
-    /// asked yet.
+    /// Reads every file, and returns the state or all errors. `ports` are the ports of all
+    /// listeners. Sends no request to a server yet.
     pub fn load(
         settings: &SecuritySettings,
         anonymous: AnonymousAccess,
@@ -111,7 +111,8 @@ impl SecurityState {
         Ok(SecurityState { all, own, bans, banner: load.banner })
     }
 
-    /// `wishes` says which of the settings' listeners each socket is of.
+    /// Returns a part of each socket's own access options. `wishes` maps each socket to its
+    /// listener in the settings.
     fn map_listeners<'a, T>(
         &'a self,
         wishes: &'a [usize],
@@ -172,7 +173,7 @@ struct SecurityLoader<'a> {
 }
 
 impl<'a> SecurityLoader<'a> {
-    /// By the settings whose turn it is.
+    /// Loads the access options of `own`, the present settings.
     fn load_access(&mut self, anonymous: AnonymousAccess, ports: &[Option<u16>]) -> LoadedAccess {
         self.load_backends(ports);
         self.load_rules(ports);
@@ -209,7 +210,7 @@ impl<'a> SecurityLoader<'a> {
                 text.push_str(&format!(", at {listener}"));
             }
             if !own_access.backends {
-                // The same files and servers: they are asked by one chain for all.
+                // The same files and servers: one chain serves all listeners.
                 let backends = all.chain.backends.clone();
                 own.chain = Arc::new(BackendChain { backends, anonymous: own.chain.anonymous });
             } else {
@@ -236,7 +237,7 @@ impl<'a> SecurityLoader<'a> {
 }
 
 impl SecurityLoader<'_> {
-    /// In the order in which they are asked: whoever needs nobody else comes first.
+    /// Loads the backends in the order of their use: a backend without remote calls comes first.
     fn load_backends(&mut self, ports: &[Option<u16>]) {
         let own = self.own;
         if let Some(user) = own.certificate_user {
@@ -276,7 +277,7 @@ impl SecurityLoader<'_> {
     }
 
     fn load_rules(&mut self, ports: &[Option<u16>]) {
-        // Rules that a backend may bring are rules: who has none may do nothing.
+        // Rules from a backend count as rules: a client without rules has no permission.
         self.permissions = self.own.may_supply_rules().then(Arc::default);
         let file = &self.own.acl_file;
         if !file.as_os_str().is_empty()

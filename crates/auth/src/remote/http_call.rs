@@ -1,4 +1,4 @@
-//! What is asked by HTTP: where, how, and what in which parameters.
+//! HTTP request of a backend: URL, method, headers and parameters.
 
 use super::template::{AuthTemplate, AuthVariable, AuthVariableSource};
 use broker::connection::authentication::SecretBytes;
@@ -62,7 +62,7 @@ impl HttpCallSettings {
 }
 
 impl HttpCall {
-    /// `None` where there is no URL.
+    /// Returns `None` without a URL.
     pub fn new(settings: &HttpCallSettings, route: &HttpRoute) -> Option<HttpCall> {
         let (url, target) = settings.url.as_ref()?;
         let text = |secret: &SecretBytes| String::from_utf8_lossy(&secret.0).into_owned();
@@ -91,8 +91,8 @@ impl HttpCall {
         self.client.request(method, target, &self.headers, body).await
     }
 
-    /// The target and the body; none where a value is no text, which JSON needs, or would lead out
-    /// of the path that was written.
+    /// Returns the target and the body. `None` if a value is not UTF-8, as JSON requires, or leads
+    /// out of the configured path.
     pub fn build_request(&self, values: AuthVariableSource<'_>) -> Option<(String, Vec<u8>)> {
         let mut target = self.target.fill_url(values);
         if has_dot_segments(&target) {

@@ -1,5 +1,5 @@
 //! Templates with placeholders for values of a client or of an action. A value never changes the
-//! language of the text: it is escaped, or bound as a parameter.
+//! structure of the text: values are escaped or bound as parameters.
 
 use broker::authorization::authz::{AclAction, AuthzRequest};
 use broker::{AuthRequest, ListenerId, PeerAddress};
@@ -215,7 +215,7 @@ fn named_variable(name: &str, about: TemplateScope) -> Result<AuthVariable, Stri
     }
 }
 
-/// From the percent sign on.
+/// Parses a placeholder with a letter; `rest` begins with the percent sign.
 fn parse_letter(
     rest: &str,
     about: TemplateScope,
