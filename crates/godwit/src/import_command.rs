@@ -1,4 +1,4 @@
-//! `godwit import`: the command line of crate `import`.
+//! `godwit import`: the command line of the crate `import`.
 
 use crate::option_catalog::option_catalog;
 use crate::options::{OptionPlan, OptionSources};

@@ -41,7 +41,8 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// A subcommand. Only that of a command line is built, unless all are described.
+/// Subcommand. Only the subcommand of the command line is built, except for descriptions of all
+/// subcommands.
 struct CliSubcommand {
     name: &'static str,
     command: fn() -> Command,
@@ -92,7 +93,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The whole program. Flags without a subcommand are those of `serve`.
+/// Returns the whole program. Flags without a subcommand are flags of `serve`.
 fn program_command() -> Command {
     serve::broker_command(PROGRAM, "An MQTT broker for 3.1, 3.1.1 and 5.0")
         .override_usage(USAGE)
@@ -117,8 +118,8 @@ fn print_document(document: Result<Vec<u8>, Error>) -> ExitCode {
     }
 }
 
-/// Parses the line of a subcommand. Help, or what is wrong, is printed, and the error is the exit
-/// code.
+/// Parses the arguments of a subcommand. Prints help or an error, and returns the exit code as the
+/// error.
 fn parse_line(command: Command, arguments: &[OsString]) -> Result<ArgMatches, ExitCode> {
     let parsed = command_line::parse(PROGRAM, command, arguments);
     parsed.map_err(|error| report_line_error(&error, EXIT_WRONG_OPTION))
@@ -136,7 +137,7 @@ fn report_line_error(error: &Error, exit_code: u8) -> ExitCode {
     }
 }
 
-/// To stdout. Whoever closed it has read enough.
+/// Prints to stdout. A closed stdout is not an error.
 fn print(text: &str) -> ExitCode {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     ExitCode::SUCCESS

@@ -1,5 +1,5 @@
-//! `godwit passwd`: writes the user file. A password is never shown: it is asked for at the
-//! terminal without an echo, or read from stdin.
+//! `godwit passwd`: writes the user file. Passwords are never displayed: the program reads
+//! passwords from the terminal without an echo, or from stdin.
 
 use crate::{fail, fail_with_usage_error, parse_line};
 use auth::password_hash::PasswordHash;
@@ -89,8 +89,8 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// With `-b`, the word behind FILE and USER is a password, whatever it begins with: `--` goes
-/// before it.
+/// Inserts `--` before the password of `-b`, the word after FILE and USER, because a password may
+/// begin with a dash.
 fn shield_password(arguments: &[OsString]) -> Vec<OsString> {
     let (mut line, mut words, mut is_batch) = (Vec::new(), 0, false);
     for argument in arguments {

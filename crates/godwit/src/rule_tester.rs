@@ -1,5 +1,5 @@
-//! `godwit rules test`: rules run on one message or event that the command line describes, so that
-//! a rule can be tried before a broker has it.
+//! `godwit rules test`: runs rules on a message or event from the command line, before a broker
+//! uses the rules.
 
 use crate::options::{self, OptionSources};
 use crate::{fail_with_usage_error, parse_line, print, print_errors, rules_reference};

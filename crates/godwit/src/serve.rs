@@ -1,4 +1,4 @@
-//! `godwit serve`: options to a running broker, and signals to what they ask for.
+//! `godwit serve`: starts a broker from its options, and handles signals.
 
 use crate::listener_socket::{self, BoundListener, ListenerSpec};
 use crate::logs::LogSubscriber;
@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// Returns the sources of the options, or the exit code of a line that is wrong or asks for help.
+/// Returns the sources of the options, or the exit code after an error or help.
 pub(crate) fn sources(
     mut command: Command,
     arguments: &[OsString],

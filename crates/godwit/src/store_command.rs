@@ -1,5 +1,5 @@
-//! `godwit store check | export | import`: a data folder looked at, and carried to another one as
-//! lines of JSON. The broker that owns the folder must not run meanwhile; the lock sees to it.
+//! `godwit store check | export | import`: checks a data folder, and transfers its content to
+//! another folder as lines of JSON. A lock prevents concurrent use by a running broker.
 
 use crate::{fail, fail_with_usage_error, parse_line, print};
 use command_line::{Arg, Command, FlagRow, PossibleValuesParser};
@@ -55,7 +55,7 @@ const FOLDER: &str = "FOLDER";
 
 type CommandResult = Result<ExitCode, String>;
 
-/// Exit code 1 if anything is damaged, so that a script can ask.
+/// Checks the folder. Exit code 1 reports damage to scripts.
 fn check(folder: &Path) -> CommandResult {
     let report = store::check(folder).map_err(|fault| describe_error(folder, fault))?;
     print(&describe(&report));

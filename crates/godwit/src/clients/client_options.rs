@@ -57,18 +57,18 @@ pub(super) const fn flag(
     FlagRow::new(names, values, doc)
 }
 
-/// A user property has a name and a value where other properties have only a value, so a `-D` with
-/// one becomes this flag.
+/// User property with a name and a value; other properties have only a value. A `-D` of a user
+/// property is parsed as this flag.
 const USER_PROPERTY: FlagRow =
     flag(&["--user-property"], &["PACKET", "PROPERTY", "NAME", "VALUE"], "");
 
-/// A client's subcommand, with its own flags and those of both clients.
+/// Returns a client's subcommand, with its own flags and the common flags.
 pub(super) fn client_command(name: &'static str, about: &'static str, own: &[FlagRow]) -> Command {
     command_line::command(name, about, own.iter().chain(&FLAGS))
         .arg(USER_PROPERTY.argument().hide(true))
 }
 
-/// Parses the line of a client's subcommand; the error is its exit code.
+/// Parses the command line of a client; the error is the exit code.
 pub(super) fn parse_client_line(
     command: Command,
     own: &[FlagRow],
@@ -140,7 +140,7 @@ pub(super) struct ConnAckLimits {
 }
 
 impl ClientOptions {
-    /// `name` begins the client id, where none is given.
+    /// Returns the defaults. `name` is the prefix of a generated client id.
     pub(super) fn new(name: &str) -> ClientOptions {
         ClientOptions {
             host: "localhost".to_string(),

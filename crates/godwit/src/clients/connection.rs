@@ -1,8 +1,8 @@
-//! A blocking connection: packets out, frames and other events in.
+//! Blocking connection of a client: packets out, frames and other events in.
 //!
-//! One thread reads the socket, so that the client's own thread can wait for the broker, for a
-//! line of stdin and for time at once: everything arrives in one channel, which is bounded, so a
-//! client that does not keep up holds the broker back.
+//! One thread reads the socket, so that the client's thread can wait for the broker, for stdin and
+//! for a timeout at the same time: all events arrive in one channel. The channel is bounded, so a
+//! slow client applies back-pressure to the broker.
 
 use super::stream::ClientStream;
 use super::{ClientError, EXIT_LOST};
@@ -26,7 +26,7 @@ pub(super) struct BlockingConnection {
     sent_at: Instant,
 }
 
-/// A whole packet, still encoded.
+/// Whole packet in encoded form.
 pub(super) struct EncodedPacket(Vec<u8>);
 
 enum ReaderEvent {
@@ -83,7 +83,7 @@ impl BlockingConnection {
         self.flush()
     }
 
-    /// For many packets at once: they leave with the next `flush`, or when there are many.
+    /// Queues a packet. The packet is written by the next `flush`, or when many bytes are queued.
     pub(super) fn queue(&mut self, packet: &Packet<'_>) {
         if let Packet::Connect(connect) = packet {
             self.session.connect(connect);
@@ -103,7 +103,7 @@ impl BlockingConnection {
         let written = self.stream.write_all(&self.out);
         self.out.clear();
         self.sent_at = Instant::now();
-        // A broker that closes sends a reason first, which is still to be read.
+        // A broker that closes may have sent a reason, which is unread yet.
         match written {
             Err(error) if !is_closed(&error) => Err(connection_lost(&error.to_string())),
             _ => Ok(()),
@@ -119,13 +119,13 @@ impl BlockingConnection {
         let packet = Packet::decode(whole, self.version).map_err(protocol_error)?;
         self.trace_packet("received", &packet);
         if let Packet::ConnAck(connack) = &packet {
-            // A refusal is for whoever waits for CONNACK.
+            // The caller that waits for CONNACK reports a refusal.
             let _ = self.session.on_connack(connack);
         }
         Ok(packet)
     }
 
-    /// The next packet; `None` when the deadline comes first.
+    /// Returns the next packet; `None` after the deadline.
     pub(super) fn receive(
         &mut self,
         deadline: Instant,
@@ -163,7 +163,7 @@ impl BlockingConnection {
         }
     }
 
-    /// Returns an input that is there already, without waiting.
+    /// Returns the next available input without waiting.
     pub(super) fn try_receive(&mut self) -> Option<ClientInput> {
         let event = self.events.try_recv().ok()?;
         match event {
@@ -174,7 +174,7 @@ impl BlockingConnection {
             ReaderEvent::Frame(frame) => Some(ClientInput::Frame(frame)),
             ReaderEvent::Lines(lines) => Some(ClientInput::Lines(lines)),
             ReaderEvent::Lost(why) => {
-                // Said by the next wait.
+                // The next wait reports this error.
                 let _ = self.sender.try_send(ReaderEvent::Lost(why));
                 None
             }
@@ -202,7 +202,7 @@ impl BlockingConnection {
 
     fn ping(&mut self, now: Instant) -> Result<(), ClientError> {
         let due = self.keep_alive.due(self.sent_at);
-        // This process was stopped for a while: an answer may have come and not been read.
+        // If this process was stopped, a response may have arrived unread.
         let was_stopped = due.is_some_and(|due| now >= due + STOPPED);
         match self.keep_alive.step(self.sent_at, now) {
             KeepAliveStep::Wait => Ok(()),
@@ -244,7 +244,7 @@ impl StdinLines {
     }
 }
 
-/// The broker ended the connection, or the network did.
+/// Error of a connection that the broker or the network ended.
 pub(super) fn connection_lost(why: &str) -> ClientError {
     ClientError::new(EXIT_LOST, format!("the connection was lost: {why}"))
 }

@@ -1,9 +1,9 @@
-//! `godwit pub` and `godwit sub`: small blocking clients for hands and scripts, with the flags and
-//! the exit codes of mosquitto_pub and mosquitto_sub.
+//! `godwit pub` and `godwit sub`: small blocking clients for interactive use and scripts, with the
+//! flags and exit codes of mosquitto_pub and mosquitto_sub.
 //!
-//! Exit codes: 0 done; 1 no connection, or a wrong command line; 7 the connection was lost; 27
-//! the time of `-W` is over; otherwise the code by which the broker refused: a return code of
-//! 3.x, or a reason code from 128 on.
+//! Exit codes: 0 success; 1 no connection, or a wrong command line; 7 connection lost; 27 timeout
+//! of `-W`; otherwise the code of the broker's refusal: a return code of 3.x, or a reason code from
+//! 128 on.
 
 mod client_options;
 mod connection;
@@ -17,7 +17,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Why a client ends early: exit code and text.
+/// Error that ends a client: exit code and text.
 #[derive(Debug)]
 pub(crate) struct ClientError {
     pub(crate) code: u8,

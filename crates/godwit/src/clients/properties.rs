@@ -61,7 +61,7 @@ impl PacketProperties {
     }
 }
 
-/// `message-expiry-interval` is "Message Expiry Interval".
+/// Finds a property by its flag name: `message-expiry-interval` is "Message Expiry Interval".
 fn find_property(name: &str) -> Result<&'static PropertyRow, String> {
     let names: Vec<String> = PROPERTIES.iter().map(flag_name).collect();
     if let Some(at) = names.iter().position(|known| known == name) {

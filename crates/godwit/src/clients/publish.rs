@@ -1,4 +1,4 @@
-//! `godwit pub`: one message, one repeated, or one a line of stdin.
+//! `godwit pub`: publishes one message, a repeated message, or each line of stdin.
 
 use super::client_options::{
     ClientOptions, ConnAckLimits, client_command, flag, parse_client_line,
@@ -168,7 +168,7 @@ struct PublishRun<'a> {
     wire: BlockingConnection,
     source: PublishSource,
     window: u16,
-    /// The first message that the broker refused; the others go on.
+    /// First message that the broker refused; the client continues with other messages.
     first_refusal: Option<ClientError>,
 }
 

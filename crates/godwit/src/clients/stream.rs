@@ -21,7 +21,7 @@ impl ClientStream {
         })
     }
 
-    /// Ends the writing direction.
+    /// Shuts down the writing direction.
     pub(super) fn shutdown_write(&mut self) {
         self.shutdown(Shutdown::Write);
     }

@@ -1,4 +1,4 @@
-//! `godwit sub`: subscribes, prints what arrives, and comes back when the connection is lost.
+//! `godwit sub`: subscribes, prints messages, and reconnects after a lost connection.
 
 use super::client_options::{ClientOptions, client_command, flag, parse_client_line};
 use super::connection::{BlockingConnection, ClientInput, protocol_error};
@@ -193,9 +193,9 @@ fn wait_before_reconnect(deadline: Option<Instant>) -> Result<(), ClientError> {
 struct MessagePrinter<'a> {
     command: &'a SubscribeCommand,
     out: BufWriter<StdoutLock<'static>>,
-    /// Messages that `-C` still allows.
+    /// Number of messages until the limit of `-C`.
     left: Option<u64>,
-    /// As the connection before this one left it.
+    /// Session state from the previous connection.
     session: ClientSession<()>,
 }
 
@@ -373,7 +373,7 @@ fn clear_retained_packet(topic: &str) -> Packet<'_> {
     })
 }
 
-/// After some reasons coming back is right, after others it would be a nuisance.
+/// Error of a DISCONNECT. Only some reasons permit a reconnect.
 fn disconnect_error(reason: ReasonCode) -> ClientError {
     let why = format!("the broker ended the connection: {reason}");
     match reason {

@@ -1,5 +1,5 @@
-//! The strongest layer: flags. Every option is one, `--set` takes them as well, and a few have
-//! another of their own.
+//! Flags: the layer of options with the highest precedence. Every option is a flag, `--set` accepts
+//! every option, and some options have a second flag.
 
 use super::table::{self, ProgramOption};
 use super::{OptionError, OptionOrigin, OptionPlan, RawOption, unknown_option};
@@ -10,10 +10,10 @@ use std::ffi::OsString;
 /// A flag that sets an option: `--log.level=debug`, `--set log.level=debug`, `--memory`.
 #[derive(Clone, Debug)]
 pub(crate) struct OptionFlag {
-    /// As the user wrote it, without the value.
+    /// Flag as written by the user, without the value.
     flag: String,
     key: String,
-    /// Missing where `--set` was given no `=`.
+    /// Value; `None` for a `--set` without `=`.
     value: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl OptionFlag {
     }
 }
 
-/// Every option as a flag, under the heading of its section.
+/// Returns every option as a flag, under the heading of its section.
 pub(crate) fn option_arguments() -> impl Iterator<Item = Arg> {
     table::rows().map(option_argument)
 }
@@ -76,7 +76,7 @@ fn value_names(kind: OptionKind) -> &'static [&'static str] {
     }
 }
 
-/// Refuses an option with a single dash, which would be the value of a short flag.
+/// Refuses an option with a single dash, which clap would parse as the value of a short flag.
 pub(crate) fn check_dashes(command: &mut Command, arguments: &[OsString]) -> Result<(), Error> {
     let wrong = arguments.iter().find_map(|argument| {
         let (key, right) = option_of_word(argument.to_str()?.strip_prefix('-')?)?;
@@ -96,7 +96,8 @@ pub(crate) fn add_option_tip(error: Error) -> Error {
     }
 }
 
-/// The key of `log.level=debug`, and its right form. The value of a secret is not repeated.
+/// Returns the key of a word like `log.level=debug`, and the correct flag. The value of a secret is
+/// not repeated.
 fn option_of_word(word: &str) -> Option<(&str, String)> {
     let (key, value) = word.split_once('=')?;
     let row = table::find(key)?;
@@ -144,7 +145,8 @@ fn read_flag(
     Ok((row, append_value(plan.given.get(row.key), value)))
 }
 
-/// `shared.strategies.billing` is the entry `billing` of the map `shared.strategies`.
+/// Splits the key of a map entry: `shared.strategies.billing` is the entry `billing` of the map
+/// `shared.strategies`.
 fn map_entry(key: &str) -> Option<(&'static ProgramOption, &str)> {
     table::rows().filter(|row| row.kind.is_map()).find_map(|row| {
         let entry = key.strip_prefix(row.key)?.strip_prefix('.')?;
