@@ -34,7 +34,8 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// A subcommand. Only that of a command line is built, unless all are described.
+/// Subcommand. Only the subcommand of the command line is built, except for descriptions of all
+/// subcommands.
 struct BenchSubcommand {
     name: &'static str,
     command: fn() -> Command,
@@ -80,7 +81,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The whole program.
+/// Returns the whole program.
 fn program_command() -> Command {
     command_line::command(PROGRAM, "Load for any MQTT broker, and a report", [])
         .version(VERSION)
@@ -108,12 +109,13 @@ fn print_document(document: Result<Vec<u8>, command_line::Error>) -> ExitCode {
     }
 }
 
-/// Prints a text to stdout, of which a reader may close the rest.
+/// Prints a text to stdout; a closed stdout is not an error.
 fn print_text(text: &str) {
     let _ = io::stdout().lock().write_all(text.as_bytes());
 }
 
-/// A line on stdout. Whoever has closed the pipe has seen enough, and the exit code still tells.
+/// Prints a line to stdout. A closed stdout is not an error, and the exit code still reports the
+/// outcome.
 fn print_line(line: impl Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }
@@ -123,13 +125,13 @@ fn print_error(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Says everything that is wrong with a command line.
+/// Prints every error of a command line, and returns the exit code.
 fn refuse_arguments(wrongs: &[String]) -> ExitCode {
     wrongs.iter().for_each(|wrong| print_error(format_args!("{PROGRAM}: {wrong}")));
     ExitCode::from(EXIT_WRONG_LINE)
 }
 
-/// The test could not be run.
+/// Prints why the test could not run, and returns the exit code.
 fn report_failure(why: &str) -> ExitCode {
     print_error(format_args!("{PROGRAM}: {why}"));
     ExitCode::from(EXIT_NOT_RUN)

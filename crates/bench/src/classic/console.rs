@@ -10,7 +10,7 @@ pub(super) struct ConsolePrinter {
     began_ns: u64,
     /// Lines go to stderr if the report is written to stdout.
     is_on_stderr: bool,
-    /// `--log_to null`
+    /// Whether `--log_to null` is set.
     is_silent: bool,
     is_terminal: bool,
 }
@@ -65,7 +65,7 @@ impl ConsolePrinter {
     }
 }
 
-/// `1h2m3s`
+/// Formats a duration in seconds as `1h2m3s`.
 pub(super) fn format_span(seconds: u64) -> String {
     let (h, m, s) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
     match (h, m) {

@@ -1,4 +1,4 @@
-//! The flags of `conn`, `pub` and `sub`: emqtt_bench's, and our own.
+//! Flags of `conn`, `pub` and `sub`: the flags of emqtt_bench, and additional flags.
 
 use crate::flags::ParsedFlags;
 use command_line::{FlagRow, TRUTH};
@@ -94,8 +94,8 @@ pub(super) const SUB: &[FlagRow] = &[
     FlagRow::new(&["--payload-hdrs"], &["LIST"], "cnt64,ts: read the latency from ts"),
 ];
 
-/// emqtt_bench's flags that are refused rather than ignored, since the test would not be what it
-/// says: which of their values are taken all the same, and what to write instead.
+/// Flags of emqtt_bench that are refused instead of ignored, because the test would differ from its
+/// command line: flag, accepted values, and the alternative to use.
 const REFUSED: &[(&str, &[&str], &str)] = &[
     ("--load-qst", &[], "leave it out: tickets of 0-RTT are not kept here"),
     ("--qoelog", &[""], QOE_LOG),

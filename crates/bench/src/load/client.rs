@@ -71,16 +71,16 @@ pub(crate) struct LoadPublisher {
     /// Number of messages published so far.
     pub(crate) seq: u32,
     pub(crate) packet_id: u16,
-    /// Consumers of its topic.
+    /// Number of consumers of the publisher's topic.
     pub(crate) consumer_count: u64,
     pub(crate) flights: VecDeque<PublishFlight>,
-    /// Messages that were due and found no room, the oldest of them due at `backlog_due_ns`.
+    /// Number of due messages without room; the oldest was due at `backlog_due_ns`.
     pub(crate) backlog_len: u32,
     pub(crate) backlog_due_ns: u64,
     pub(crate) user_name: String,
 }
 
-/// A message that waits for its PUBACK or PUBCOMP.
+/// Message that waits for PUBACK or PUBCOMP.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PublishFlight {
     pub(crate) packet_id: u16,
@@ -110,7 +110,8 @@ impl LoadPublisher {
         self.packet_id
     }
 
-    /// Takes the flight of an acknowledgement; brokers answer in order, so it is mostly the first.
+    /// Removes and returns the flight of an acknowledgement: mostly the first, because brokers
+    /// answer in order.
     #[inline]
     pub(crate) fn acknowledge(&mut self, packet_id: u16) -> Option<PublishFlight> {
         if self.flights.front().is_some_and(|flight| flight.packet_id == packet_id) {

@@ -215,7 +215,7 @@ impl LoadThread {
         if client.state != ClientState::AwaitingConnAck {
             return Err(LoadFailure::Violation("CONNACK without CONNECT".into()));
         }
-        // The load is the scenario's, whatever limits the broker states.
+        // The scenario defines the load; limits of the broker are only checked for errors.
         ServerLimits::from_connack(connack)
             .map_err(|reason| LoadFailure::ConnAck(reason.code()))?;
         self.stats.record(LatencySampler::Connect, (now_ns - client.requested_ns) / 1_000);

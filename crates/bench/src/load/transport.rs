@@ -1,5 +1,5 @@
-//! The byte stream of a client: a socket of its own, or a QUIC connection on an endpoint shared by
-//! the clients of a thread.
+//! Byte stream of a client: a socket, or a QUIC connection on an endpoint that the clients of a
+//! thread share.
 
 use crate::plan::{BrokerTarget, TargetTransport};
 use mio::unix::SourceFd;
