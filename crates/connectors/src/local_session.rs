@@ -52,7 +52,8 @@ pub struct LocalSession {
     pub limits: ServerLimits,
 }
 
-/// As whom a link acts, where it is judged like any client of that name.
+/// Identity under which a link acts. The broker checks permissions of the link as of a client with
+/// this user name and these groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkIdentity {
     pub user: Arc<str>,

@@ -1,4 +1,4 @@
-//! What a link did, and how it is: numbers that its task counts and anybody may read.
+//! Metrics of a link: counters and state, written by the link's task and readable from any thread.
 
 use super::{LinkKind, lock};
 use engine::limited_log::LimitedLog;
@@ -26,7 +26,7 @@ pub enum LinkDropReason {
     Echo,
     /// The channel of events of a sink was full: see `events_max` and `EventHub`.
     EventsFull,
-    /// A peer reads more slowly than messages for it arrive.
+    /// A peer reads more slowly than its messages arrive.
     PeerSlow,
     /// The message has no topic, or does not have the format of the options.
     Unreadable,
@@ -111,7 +111,7 @@ pub struct LinkMetrics {
     pace: Mutex<MessageRates>,
 }
 
-/// Messages a second, out and in, as of when they were last asked for, and the counts of then.
+/// Message rates, out and in, with the time and the counts of their last computation.
 #[derive(Debug, Default)]
 struct MessageRates {
     at: Option<Instant>,
@@ -119,11 +119,10 @@ struct MessageRates {
     rates: [f64; 2],
 }
 
-/// In less time too little happens to tell: who asks again so soon hears the same.
+/// Minimum time between two computations of the rates; an earlier call returns the previous rates.
 const PACED_OVER: Duration = Duration::from_millis(500);
 
-/// Lines about the losses of one reason: enough to name a handful of topics at which something is
-/// wrong.
+/// Maximum number of log lines a second for each [`LinkDropReason`]: enough to name a few topics.
 const LINES_PER_SECOND: u16 = 5;
 
 impl LinkMetrics {
@@ -133,7 +132,7 @@ impl LinkMetrics {
         LinkMetrics { kind, pace: Mutex::new(pace), noted, ..LinkMetrics::default() }
     }
 
-    /// Messages a second, out and in, since somebody asked before, or else since it began.
+    /// Returns messages a second, out and in, since the last computation or the start of the link.
     pub fn rates(&self, now: Instant) -> [f64; 2] {
         let mut pace = lock(&self.pace);
         let since = pace.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));

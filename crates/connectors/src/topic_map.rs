@@ -145,12 +145,13 @@ impl TopicMap {
             };
             let len = match parts.get(at + 1) {
                 None => rest.len(),
-                // A topic may have what follows it in it, a level is shorter.
+                // A whole topic may contain the following text, so the last match counts; a level
+                // ends at the first match.
                 Some(TemplatePart::Text(text)) if *place == TopicMapPart::Topic => {
                     rest.rfind(text.as_str())?
                 }
                 Some(TemplatePart::Text(text)) => rest.find(text.as_str())?,
-                // Two that stand together could be cut anywhere.
+                // Two adjacent placeholders have no unique boundary.
                 Some(TemplatePart::Value(_)) => return None,
             };
             let (taken, after) = rest.split_at(len);

@@ -71,7 +71,7 @@ pub(super) fn encode_outbound(
     }
 }
 
-/// Encodes a response to a socket. The requester needs no topic, so only JSON contains one.
+/// Encodes a response to a socket. Only JSON contains a topic, because the requester needs none.
 pub(super) fn encode_response(settings: &GatewaySettings, publish: &Publish<'_>) -> Vec<Vec<u8>> {
     match settings.form {
         GatewayFormat::Json => vec![encode_json(publish.topic, publish).to_string().into_bytes()],
@@ -306,7 +306,7 @@ fn push_user_property(user: &mut Map<String, Json>, name: &str, value: &str) {
     }
 }
 
-/// Reads the MQTT properties of a JSON object; invalid ones are left out.
+/// Reads the MQTT properties of a JSON object, without invalid properties.
 fn read_properties(settings: &GatewaySettings, object: &RawJsonObject<'_>) -> PropertiesBuf {
     let mut found = PropertiesBuf::default();
     let all = object.get("properties").and_then(|value| read(value));

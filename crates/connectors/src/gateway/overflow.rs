@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-/// Held PUBLISH packets, with the state which decides about further ones.
+/// Held PUBLISH packets, and the state that decides about further packets.
 #[derive(Default)]
 pub(super) struct OverflowQueue {
     frames: VecDeque<Box<[u8]>>,

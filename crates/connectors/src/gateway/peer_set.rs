@@ -48,7 +48,7 @@ struct PeerSetState {
     owed: usize,
     /// Whether reading from all peers has stopped.
     is_deaf: bool,
-    /// Latest time of the end of all peers, once the gateway closes them.
+    /// Deadline of all peers, once the gateway closes.
     end: Option<Instant>,
 }
 

@@ -36,7 +36,7 @@ pub struct InboundRule {
     pub retain: bool,
 }
 
-/// A rule as given by its options, before the checks of `GatewayRules`.
+/// Options of a rule, before the checks of `GatewayRules`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GatewayRuleSettings {
     pub(super) filter: String,

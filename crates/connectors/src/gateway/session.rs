@@ -45,9 +45,9 @@ pub(super) struct GatewaySession {
     epoch: u64,
     response_topic: String,
     refused: Vec<FilterRefusal>,
-    /// Filters whose retained messages have not begun to come.
+    /// Filters whose retained messages have not arrived yet.
     pub(super) new_filters: NewLinkFilters,
-    /// When they are asked for again.
+    /// Time of the next request for refused subscriptions.
     ask_again: Option<Instant>,
     /// Whether messages for sockets are left to the session, which sends them again over the next
     /// connection.
@@ -86,8 +86,7 @@ impl GatewaySession {
         &self.shared.peers
     }
 
-    /// A new connection to the session here: it sends again what it was not acknowledged, and so
-    /// do we.
+    /// Starts a new connection to the local session. Both sides send unacknowledged messages again.
     pub(super) fn begin_connection(&mut self, terms: ServerLimits) {
         self.terms = terms;
         self.epoch += 1;
@@ -99,7 +98,7 @@ impl GatewaySession {
         self.unacked.resend_all(&mut self.to_near);
     }
 
-    /// Asks for its filters once more, where this broker may say something else by now.
+    /// Subscribes again if the broker's decision may differ: with an identity, or after a refusal.
     pub(super) fn subscribe_again(&mut self) {
         let is_judged = self.settings().identity().is_some() || !self.refused.is_empty();
         if !is_judged || self.unacked.awaits_suback() {
@@ -115,7 +114,7 @@ impl GatewaySession {
         self.unacked.push_subscribe(wanted.into_iter().map(|(filter, _)| filter).collect());
     }
 
-    /// The session here is there.
+    /// Handles the result of the preparation of the local session.
     pub(super) fn on_prepared(&mut self, prepared: PreparedSession) {
         self.new_filters = prepared.new_filters;
         self.on_refused_filters(prepared.refused);
@@ -436,8 +435,8 @@ impl GatewaySession {
         self.publish_inbound(&inward, None);
     }
 
-    /// Publishes here. The question that it answers is done with when this broker has the answer:
-    /// whoever is killed in between asks again.
+    /// Publishes a message at this broker. The `receipt` of a request is due when this broker
+    /// acknowledges the response: after an earlier crash the session repeats the request.
     fn publish_inbound(&mut self, inward: &InboundMessage, receipt: Option<SessionReceipt>) {
         let qos = inward.qos.min(self.terms.qos_max);
         let packet_id = match qos {

@@ -1,4 +1,5 @@
-//! Packets of a gateway that this broker has not acknowledged, as they are sent again.
+//! PUBLISH and SUBSCRIBE packets of a gateway that this broker has not acknowledged, for
+//! repetition.
 
 use super::peer_message::SessionReceipt;
 use mqtt::client::{AckOutcome, UnacknowledgedPackets};
@@ -14,14 +15,14 @@ pub(super) struct UnackedPublishes {
 enum UnackedPacket {
     Publish {
         packet: Vec<u8>,
-        /// Receipt of the request that the message answers.
+        /// Receipt of the request that this message answers.
         receipt: Option<SessionReceipt>,
     },
-    /// The filters that it asks for.
+    /// Filters of a SUBSCRIBE.
     Subscribe(Vec<String>),
 }
 
-/// Largest number of messages, and of their bytes, that wait for this broker's acknowledgement.
+/// Limits of the messages that wait for this broker's acknowledgement: their number and bytes.
 const MESSAGES_MAX: u16 = 1024;
 const BYTES_MAX: usize = 4 << 20;
 
@@ -38,7 +39,7 @@ impl UnackedPublishes {
         self.packets.publish_count()
     }
 
-    /// The id of the packet that is pushed next. There are far fewer packets than ids.
+    /// Returns the packet id of the next packet. Packets are far fewer than packet ids.
     pub(super) fn next_packet_id(&mut self) -> Option<PacketId> {
         self.packets.next_id()
     }
@@ -56,7 +57,7 @@ impl UnackedPublishes {
         self.packets.request_count() > 0
     }
 
-    /// Acknowledges a message. Returns the receipt of the request that it answers.
+    /// Handles PUBACK. Returns the receipt of the request that the message answers.
     pub(super) fn acknowledge(&mut self, ack: &PublishAck<'_>) -> Option<Option<SessionReceipt>> {
         match self.packets.acknowledge(PacketType::PubAck, ack) {
             AckOutcome::Complete(UnackedPacket::Publish { packet, receipt }) => {
@@ -67,7 +68,7 @@ impl UnackedPublishes {
         }
     }
 
-    /// The filters of the SUBSCRIBE that is answered.
+    /// Handles SUBACK. Returns the filters of the SUBSCRIBE.
     pub(super) fn take_subscribe(&mut self, packet_id: PacketId) -> Vec<String> {
         match self.packets.answer_request(PacketType::SubAck, packet_id) {
             Some(UnackedPacket::Subscribe(filters)) => filters,
@@ -75,7 +76,8 @@ impl UnackedPublishes {
         }
     }
 
-    /// Another connection: messages are sent again, and a SUBSCRIBE belonged to the one before.
+    /// Starts a new connection: appends the unacknowledged messages with DUP, and drops a SUBSCRIBE
+    /// of the connection before.
     pub(super) fn resend_all(&mut self, out: &mut Vec<u8>) {
         self.packets.start_resending();
         while let Some(unacked) = self.packets.next_resend(u16::MAX) {

@@ -62,7 +62,7 @@ async fn write(wire: &mut Box<dyn AsyncStream>, bytes: &[u8]) -> Result<(), Stri
     flushed.map_err(|error| error.to_string())
 }
 
-/// Up to its end, and what came behind it.
+/// Reads an HTTP head. Returns the head and the bytes after it.
 async fn read_head(wire: &mut Box<dyn AsyncStream>) -> Result<(Vec<u8>, Vec<u8>), String> {
     let mut head = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! Options of a sink that is an HTTP server; those of requests are InfluxDB's, too.
+//! Options of an HTTP sink; InfluxDB sinks share the options of requests.
 
 use super::rows::TEMPLATE;
 use super::settings::SinkSettings;

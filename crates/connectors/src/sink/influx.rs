@@ -1,11 +1,11 @@
-//! Messages as lines of InfluxDB's line protocol. A value from a client cannot leave its place:
-//! characters which the protocol cannot escape there are written as %XX.
+//! Lines of InfluxDB's line protocol. A value from a client cannot leave its position: characters
+//! that the protocol cannot escape there are written as %XX.
 //!
 //! ```text
 //! MEASUREMENT,TAG=VALUE,... FIELD=VALUE,... NANOSECONDS
 //! ```
 //!
-//! A tag or a field with a placeholder without a value is left out.
+//! A tag or field is omitted if a placeholder has no value.
 
 use super::columns;
 use super::influx_time::PointTime;

@@ -91,7 +91,7 @@ struct SinkRetryState {
 /// Reason for the end of an attempt.
 enum SinkExit {
     Stopped,
-    /// The local session was gone.
+    /// The local session does not exist any more.
     Unprepared,
     Failed(String),
     /// The destination refuses a message, and the option `refused` is "stop": the sink waits for a

@@ -1,5 +1,5 @@
-//! A sink into Redis: a message is an entry of a stream, and a batch is a pipeline. The pipeline is
-//! not a transaction: Redis 7.0 with the default user off drops transactions when it reads its AOF.
+//! Redis sink: a message is an entry of a stream, and a batch is a pipeline. The pipeline is not a
+//! transaction: Redis 7.0 with the default user off drops transactions when it reads its AOF.
 
 use super::columns::SinkColumns;
 use super::delivered_ahead::DeliveredAhead;
@@ -44,7 +44,7 @@ impl RedisStreamSink {
         self.conn = None;
         let way = RedisEndpoint::new(&self.settings.url, lock(&self.tls).clone());
         let mut conn = way.connect(ANSWER_BYTES_MAX).await?;
-        // One that reads its files, or wants a password, says so to this.
+        // A server that is loading its files or requires a password answers with an error.
         conn.run_command(&["PING"]).await.map_err(RemoteError::into_text)?;
         self.conn = Some(conn);
         Ok(())
@@ -55,7 +55,7 @@ impl RedisStreamSink {
         if sent.is_empty() {
             return Ok(());
         }
-        // Whoever stops waiting leaves no connection behind that is in the middle of something.
+        // A cancelled call drops the connection, because its pipeline may be incomplete.
         let Some(mut conn) = self.conn.take() else {
             return Err(BatchError::transient("it is not connected".into()));
         };

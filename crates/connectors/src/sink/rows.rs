@@ -35,7 +35,7 @@ const fn never(min: u64, max: u64, unit: NumberUnit) -> OptionKind {
     OptionKind::Number { min, max, unit, word: Some(("never", 0)) }
 }
 
-/// Options of all sinks, and those of each kind that has a table of its own.
+/// Options of all sinks, and of each kind with its own table.
 pub const ROWS: &[OptionRow<SinkSettings>] = &joined::<LEN>(PARTS);
 
 const PARTS: &[&[OptionRow<SinkSettings>]] =

@@ -343,7 +343,7 @@ impl SinkTargetOptions {
 }
 
 impl InfluxOptions {
-    /// Without the options of requests, which those of `http` are.
+    /// Builds the target of an InfluxDB sink, without the options of requests, which `http` sets.
     fn build_target(&self) -> Result<WebhookSettings, String> {
         if self.measurement.is_empty() || self.fields.is_empty() {
             return Err("influx.url needs influx.measurement and influx.fields".to_string());

@@ -18,7 +18,7 @@ pub struct SinkTemplate(TextTemplate<SinkPlaceholder>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SinkPlaceholder {
     field: MessageField,
-    /// JSON has it within quotes.
+    /// Whether the placeholder is inside a JSON string.
     is_inside: bool,
 }
 

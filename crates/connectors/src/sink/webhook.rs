@@ -22,7 +22,7 @@ pub struct WebhookSettings {
     pub proxy: HttpProxy,
     pub follows_redirects: bool,
     pub method: String,
-    /// Values may be keys of an API. One of them says the content type.
+    /// Header values, which may be API keys. A `content-type` may be among the headers.
     pub headers: Vec<(String, SecretBytes)>,
     pub body: WebhookBody,
     pub tongue: ValueEncoding,
@@ -67,7 +67,7 @@ impl WebhookSink {
         WebhookSink { settings: settings.clone(), tls, headers, client: None }
     }
 
-    /// The client, with its connection, as long as its TLS settings are those of the sink.
+    /// Returns the client, with its connections; a new client after a change of the TLS settings.
     fn http_client(&mut self) -> HttpClient {
         let tls = lock(&self.tls).clone();
         if let Some((known, client)) = &self.client
@@ -148,7 +148,7 @@ impl WebhookSink {
             query if query.starts_with('?') => format!("/{query}"),
             path => path.to_string(),
         };
-        // A server may close what nobody used for a while, and that is no failure.
+        // A server may close an idle connection, so the first failure leads to a retry.
         for is_again in [false, true] {
             let (method, headers) = (&self.settings.method, &self.headers);
             match client.request(method, &path, headers, body.clone()).await {

@@ -1,7 +1,7 @@
-//! What a pipe does with the packets of the other broker.
+//! Inward direction of a relay: packets of the remote broker.
 //!
-//! One message that is not valid is not the end of a connection: it would come again with the next
-//! one, and hold up everything behind it.
+//! An invalid PUBLISH does not end the connection: the remote broker would repeat the message over
+//! the next connection, and block all messages after it.
 
 use super::{
     BridgeDirection, BridgeSide, PATH, Relay, RelayEnd, copy_properties, cut, is_quota_exceeded,
@@ -144,7 +144,8 @@ impl Relay {
         Ok(())
     }
 
-    /// An invalid topic is remembered too, so that the log can name what comes by its alias.
+    /// Stores the alias of an invalid topic too, so that the log names later messages with this
+    /// alias.
     fn note_alias(&mut self, alias: u16, topic: Result<&str, &[u8]>) {
         match topic {
             Ok(topic) => self.aliases_in.set(alias, topic),
@@ -164,7 +165,7 @@ impl Relay {
         );
     }
 
-    /// The name, or what is to be logged of a message that has none.
+    /// Returns the topic, or the log text and the violation of a message without a topic.
     fn resolve_topic(&mut self, publish: &Publish<'_>) -> Result<String, (String, Violation)> {
         match self.aliases_in.resolve(publish) {
             Ok(topic) => Ok(topic.into()),
@@ -182,7 +183,7 @@ impl Relay {
         }
     }
 
-    /// The other broker need not keep it any longer.
+    /// Acknowledges a dropped message, so that the remote broker can discard it.
     fn acknowledge_dropped(&mut self, qos: QoS, packet_id: Option<PacketId>) {
         let Some(packet_id) = packet_id else { return };
         let kind = match qos {

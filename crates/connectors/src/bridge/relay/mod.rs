@@ -47,12 +47,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Limits of the other broker.
+/// Limits that the remote broker announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteBrokerLimits {
     pub version: ProtocolVersion,
     pub server: ServerLimits,
-    /// The other broker does not send our own messages back.
+    /// Whether the remote broker omits messages of this bridge from its subscriptions.
     pub spares_own: bool,
 }
 
@@ -107,23 +107,24 @@ pub struct Relay {
     metrics: Arc<LinkMetrics>,
     pub to_local: Vec<u8>,
     pub to_remote: Vec<u8>,
-    /// Requests of ours that are not answered: until then nothing is published there.
+    /// Outstanding requests to the remote broker: until their answers no message is published
+    /// there.
     pending_requests: UnacknowledgedPackets<WantedFilters>,
-    /// When it last answered one, or began.
+    /// Time of the last answer to a request, or of the start.
     pub last_answer: Instant,
-    /// Note in the local session of ids that are to be released at the other broker.
+    /// Note in the local session of packet ids to release at the remote broker.
     left_note: Option<String>,
-    /// QoS 2 for one side and less for the other, by their id.
+    /// Packet ids of local QoS 2 messages that are sent with a lower QoS.
     lowered: HashSet<PacketId>,
-    /// Ids of messages from the other broker that are discarded, until they are released.
+    /// Packet ids of discarded messages from the remote broker, until their PUBREL.
     unwanted: HashSet<PacketId>,
-    /// Released here for a session there that is no more: nobody there waits for the answer.
+    /// Packet ids released for an ended remote session, whose PUBCOMP is not forwarded.
     closed: HashSet<PacketId>,
     aliases_out: OutgoingAliases,
     aliases_in: IncomingAliases,
-    /// The log text of incoming aliases that were given to an invalid topic.
+    /// Log texts of incoming aliases that were assigned to an invalid topic.
     invalid_aliases: HashMap<u16, String>,
-    /// Topics at the receiver, of messages that it has not answered.
+    /// Topics of messages without an acknowledgement, as named at the receiver.
     inflight_out: InflightTopics,
     inflight_in: InflightTopics,
     failover: FailoverState,
@@ -196,7 +197,8 @@ impl Relay {
         }
         let packet = Publish {
             dup: false,
-            // Nobody repeats it: the next connection says it anew, and the will says the other.
+            // QoS 0, because a message without an acknowledgement is not repeated: the next
+            // connection publishes the status anew, and the will publishes the opposite.
             qos: QoS::AtMostOnce,
             retain: self.remote_limits.server.retain_available,
             topic,
@@ -268,7 +270,7 @@ impl Relay {
         let rules = self.rules.clone();
         let mut properties = std::mem::take(&mut self.properties);
         properties.clear();
-        // The answer comes back by a rule inward: it has to be said where that takes it from.
+        // An inward rule brings the response: the Response Topic is mapped to the remote name.
         let response = |topic: &str| rules.inward.iter().find_map(|rule| rule.map.invert(topic));
         copy_properties(publish.properties, &mut properties, response);
         if comes_back && is_v5 {
@@ -367,13 +369,13 @@ impl Relay {
         }
     }
 
-    /// Whether it has less than QoS 2 there, in this connection or by what it is no more.
+    /// Returns whether the remote exchange has a lower QoS than 2, and forgets the packet id.
     fn take_lowered_qos(&mut self, packet_id: PacketId) -> bool {
         self.lowered.remove(&packet_id) || self.remote_limits.server.qos_max < QoS::ExactlyOnce
     }
 
-    /// The path that a message has behind this bridge, by its topic here and at the other broker.
-    /// Rows of rules have none.
+    /// Returns the loop path that a message has after this bridge, by its topics here and at the
+    /// remote broker. `None` without a path, and for rows of rules.
     fn loop_path(
         &mut self,
         direction: BridgeDirection,
@@ -429,7 +431,7 @@ impl Relay {
         self.finish_local(kind, packet_id, reason);
     }
 
-    /// The other broker has answered for a message of ours.
+    /// Handles an acknowledgement of the remote broker for a message of this bridge.
     fn on_remote_ack(&mut self, kind: PacketType, ack: PublishAck<'_>) {
         if let Some(about) = self.inflight_out.record_ack(ack) {
             self.metrics.count_drop(&self.name, LinkDropReason::Refused, &about);
@@ -505,12 +507,12 @@ impl Relay {
         self.is_answered() && !self.is_ending
     }
 
-    /// Whether the other broker has answered what it was asked.
+    /// Returns whether the remote broker has answered all requests.
     pub fn is_answered(&self) -> bool {
         self.pending_requests.request_count() == 0 && self.failover.stale().is_empty()
     }
 
-    /// Takes nothing more, and says whether everything that was taken has come to its end.
+    /// Stops forwarding from the local session. Returns whether all exchanges are complete.
     pub fn drain(&mut self) -> bool {
         self.is_ending = true;
         !self.failover.has_unfinished() && self.to_local.is_empty()
@@ -520,7 +522,7 @@ impl Relay {
 /// Topic and QoS of an outgoing message at the remote broker.
 struct OutboundMapping {
     name: String,
-    /// At most.
+    /// Maximum QoS.
     qos: QoS,
     keeps_retain: bool,
 }

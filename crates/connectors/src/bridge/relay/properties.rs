@@ -13,7 +13,7 @@ pub(super) fn copy_properties(
 ) {
     for property in from.iter() {
         match property {
-            // These belong to the connection on which the message arrived.
+            // These properties belong to the connection of the incoming message.
             Property::SubscriptionIdentifier(_) | Property::TopicAlias(_) => {}
             // The mark belongs to the bridge which sent the message.
             Property::UserProperty(MARK, _) => {}

@@ -8,11 +8,12 @@ use mqtt::{PacketId, PacketType, ProtocolVersion, ReasonCode, SubscribeOptions};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WantedFilters(Vec<(String, SubscribeOptions)>);
 
-/// In one SUBSCRIBE. AWS IoT Core hangs up on more (its quotas of the message broker).
+/// Maximum number of filters in one SUBSCRIBE. AWS IoT Core closes the connection above this number
+/// (its quotas of the message broker).
 const FILTERS_MAX: usize = 8;
 
-/// Packet id of requests to this broker. Messages pass under ids of the remote broker, and this
-/// broker accepts a request whose id is in use by a message.
+/// Packet id of requests to this broker. Messages use packet ids of the remote broker, and this
+/// broker accepts a request with the packet id of a message.
 const OF_REQUESTS_HERE: PacketId = PacketId::MIN;
 
 impl Relay {
@@ -40,7 +41,7 @@ impl Relay {
         }
     }
 
-    /// Requests the local retained messages again, where a rule asks for that.
+    /// Requests the local retained messages again, for rules with [`RetainedPolicy::Always`].
     fn request_retained(&mut self) {
         let options = |rule: &BridgeRule| rule.subscribe_options(self.local_limits.qos_max);
         let outward = self.rules.outward.iter();
@@ -67,7 +68,7 @@ impl Relay {
     }
 
     fn push_subscribe(&mut self, wanted: Vec<(String, SubscribeOptions)>) {
-        // There are far fewer requests than ids.
+        // Requests are far fewer than packet ids.
         let Some(id) = self.pending_requests.next_id() else { return };
         let filters = wanted.iter().map(|(filter, options)| (&**filter, *options));
         encode_subscribe(id, filters, self.remote_limits.version, &mut self.to_remote);

@@ -1,5 +1,5 @@
-//! A sink into Kafka: messages become records of topics, and a batch is one request to each broker
-//! which leads a partition of the batch. All in-sync replicas have an acknowledged record.
+//! Kafka sink: a message becomes a record of a topic, and a batch is one request to each broker
+//! that leads a partition of the batch. All in-sync replicas have an acknowledged record.
 
 mod cluster;
 mod codes;

@@ -1,5 +1,5 @@
-//! The protocol of Kafka: requests, answers and the way to one of its brokers. Which version of a
-//! request is spoken the broker and we agree on first.
+//! Protocol of Kafka: requests, responses and the connection to one broker. The client and the
+//! broker first agree on the version of each request.
 
 use super::codes::error_name;
 use mqtt::ByteReader;
@@ -228,7 +228,7 @@ impl KafkaRequest {
     }
 }
 
-/// An answer as far as it is not read.
+/// Unread rest of a response.
 pub(super) struct KafkaResponse<'a>(ByteReader<'a>);
 
 impl<'a> KafkaResponse<'a> {
