@@ -5,7 +5,7 @@ use config::row::{ANY, GIB, KIB, OptionRow, OptionScope, bytes, count};
 use config::value::{NumberUnit, OptionKind};
 
 impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
-    /// Rows of the options of a connection, such as `connect.timeout_ms`.
+    /// Rows of the options of a connection, for example `connect.timeout_ms`.
     pub const CONNECTIONS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "connect.client_id_bytes_max",

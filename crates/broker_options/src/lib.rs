@@ -11,7 +11,7 @@ use broker::options::BrokerOptions;
 use config::row::OptionRow;
 use std::marker::PhantomData;
 
-/// Settings that contain the broker's options.
+/// Settings of a program, with the broker's options inside.
 pub trait BrokerOptionTarget {
     fn broker(&mut self) -> &mut BrokerOptions;
 }

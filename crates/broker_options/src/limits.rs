@@ -11,7 +11,7 @@ const fn limit(unit: &'static str) -> OptionKind {
 }
 
 impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
-    /// Rows of the limits on rates and connections, such as `limits.connections_max`.
+    /// Rows of the limits on rates and connections, for example `limits.connections_max`.
     pub const LIMITS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "limits.address_connections_max",

@@ -5,7 +5,7 @@ use config::row::{OptionRow, OptionScope, TIB, bytes, count};
 use config::value::{NumberUnit, OptionKind};
 
 impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
-    /// Rows of the options of messages and topics, such as `message.qos_max`.
+    /// Rows of the options of messages and topics, for example `message.qos_max`.
     pub const MESSAGES: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "delayed.bytes_max",

@@ -6,7 +6,7 @@ use config::row::{EXPIRY, KIB, OptionRow, OptionScope, TIB, count};
 use config::value::{NumberUnit, OptionKind, one_of};
 
 impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
-    /// Rows of the options of sessions and their queues, such as `queue.policy`.
+    /// Rows of the options of sessions and their queues, for example `queue.policy`.
     pub const SESSIONS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "queue.age_s_max",

@@ -190,7 +190,7 @@ impl RuleTestCommand {
         if wrongs.is_empty() { Ok(plans) } else { Err(wrongs) }
     }
 
-    /// Describes an error with its place in the whole text.
+    /// Describes an error with its position in the whole text.
     fn describe_parse_error(&self, start: usize, refused: RuleParseError) -> String {
         let before = &self.text[..start];
         let lines = before.matches('\n').count();

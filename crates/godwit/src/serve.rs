@@ -106,7 +106,7 @@ pub(crate) fn sources(
     Ok(sources)
 }
 
-/// The running broker, seen from its control side.
+/// State of the running broker on its control side.
 struct RunningBroker {
     sources: OptionSources,
     plan: OptionPlan,

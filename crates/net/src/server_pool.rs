@@ -52,7 +52,7 @@ impl RemoteError {
     }
 }
 
-/// Connections to a server, and the requests that wait for one.
+/// Connections to a server, and the requests that wait for a connection.
 pub struct ConnectionPool<S: RemoteServer> {
     server: S,
     bounds: RemoteLimits,

@@ -61,7 +61,7 @@ impl IntervalQueue {
     }
 }
 
-/// The grid's first time at or after `at_ns`.
+/// Returns the first time of the grid at or after `at_ns`.
 #[inline]
 pub(crate) fn round_up_to_grid(at_ns: u64) -> u64 {
     at_ns.next_multiple_of(GRID_NS)

@@ -53,7 +53,7 @@ pub(crate) struct LoadThread {
     pub(super) flights: i64,
     pub(super) ages: AgeBatch,
     pub(super) endpoints: QuicEndpoints,
-    /// Clients whose QUIC connections have news.
+    /// Clients whose QUIC connections have events.
     pub(super) woken: Vec<u32>,
     poll: Poll,
     timer: PollTimer,

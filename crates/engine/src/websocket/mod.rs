@@ -40,7 +40,7 @@ pub enum AllowedOrigins {
     ThisHost,
 }
 
-/// WebSocket state of one connection.
+/// WebSocket state of one connection: `PendingUpgrade`, then frames.
 #[derive(Debug)]
 pub(crate) struct WebSocketLayer {
     /// Upgrade request that is still incomplete; `None` after its response.
@@ -58,8 +58,7 @@ struct PendingUpgrade {
 
 enum UpgradeProgress {
     Incomplete,
-    /// The request is accepted. Holds the client's address if the request names a client by a
-    /// proxy.
+    /// The request is accepted. Holds the client's address if a proxy's header names a client.
     Answered(Option<SocketAddr>),
 }
 
@@ -160,7 +159,7 @@ impl WebSocketLayer {
         self.upgrade.as_ref().is_none_or(|asking| !asking.head.is_empty())
     }
 
-    /// Writes the last frame of the server. RFC 6455, 7.4.1: a server that shuts down reports it.
+    /// Writes the close frame of the server. RFC 6455, 7.4.1: `goes_down` reports a shutdown.
     pub(crate) fn close(&self, goes_down: bool, into: &mut Vec<u8>) {
         if self.is_ready() {
             let status = if goes_down { CloseStatus::GOING_AWAY } else { CloseStatus::NORMAL };

@@ -14,7 +14,7 @@ pub(crate) enum UpgradeRefusal {
     NoKey,
     NoSubprotocol,
     NoUpgrade,
-    /// The header of a proxy with the client's address has no address, or occurs twice.
+    /// The header of a proxy (`ws.address_header`) has no address, or occurs twice.
     ClientAddress,
     Headers,
     Method,

@@ -92,8 +92,7 @@ impl OutgoingAliases {
         TopicAliasChoice::New(number)
     }
 
-    /// Removes the alias of `topic`, which must be the last new alias, because its PUBLISH was not
-    /// sent.
+    /// Removes the alias of `topic`, the last new alias, because its PUBLISH was not sent.
     pub fn revoke(&mut self, topic: &str) {
         self.numbers.remove(topic);
     }
