@@ -42,7 +42,8 @@ struct JwksState {
     last_error: String,
 }
 
-/// Minimum interval between fetches for unknown key ids, because clients can invent key ids.
+/// Minimum interval between fetches for unknown key ids, which clients can invent, and longest
+/// pause of the periodic fetch while there are no keys.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 impl RemoteJwks {

@@ -237,7 +237,8 @@ impl<'a> SecurityLoader<'a> {
 }
 
 impl SecurityLoader<'_> {
-    /// Loads the backends in the order of their use: a backend without remote calls comes first.
+    /// Loads the backends in the order of their use: backends without a request for each client
+    /// come first.
     fn load_backends(&mut self, ports: &[Option<u16>]) {
         let own = self.own;
         if let Some(user) = own.certificate_user {

@@ -1,5 +1,5 @@
-//! `godwit passwd`: writes the user file. Passwords are never displayed: the program reads
-//! passwords from the terminal without an echo, or from stdin.
+//! `godwit passwd`: writes the user file. The password comes from the terminal without an echo,
+//! from the first line of stdin, or with `-b` from the command line, where other users may see it.
 
 use crate::{fail, fail_with_usage_error, parse_line};
 use auth::password_hash::PasswordHash;

@@ -1,5 +1,5 @@
-//! URL of a server: `scheme://user:password@host:port/path`. Errors and logs never repeat its
-//! content, which may include a password.
+//! URL of a server: `scheme://user:password@host:port/path`. Errors and logs contain at most
+//! scheme, host and port, because the rest may contain a password.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use std::fmt;

@@ -402,7 +402,7 @@ impl<'a> CandidateChain<'a> {
     }
 }
 
-/// RFC 5280, 4.2.1.12: an extended key usage must include this purpose.
+/// RFC 5280, 4.2.1.12: an extended key usage, if present, must include this purpose.
 fn check_extended_use(
     certificate: &X509Certificate<'_>,
     usage: CertificateUse,

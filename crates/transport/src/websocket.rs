@@ -27,7 +27,7 @@ pub(super) struct WebSocketClient {
     progress: Result<StreamProgress, FrameError>,
 }
 
-/// Rules for frames of a server. No length limit: payload is passed on as it arrives.
+/// Rules for frames of a server, of any length: payload is passed on as it arrives.
 const FRAME_RULES: FrameRules =
     FrameRules { from_client: false, accepts_text: false, payload_bytes_max: u32::MAX };
 

@@ -215,7 +215,7 @@ impl LoadThread {
         if client.state != ClientState::AwaitingConnAck {
             return Err(LoadFailure::Violation("CONNACK without CONNECT".into()));
         }
-        // The scenario defines the load; limits of the broker are only checked for errors.
+        // The scenario defines the load: the limits are discarded, and only a refusal counts.
         ServerLimits::from_connack(connack)
             .map_err(|reason| LoadFailure::ConnAck(reason.code()))?;
         self.stats.record(LatencySampler::Connect, (now_ns - client.requested_ns) / 1_000);

@@ -45,7 +45,7 @@ pub(super) struct GatewaySession {
     epoch: u64,
     response_topic: String,
     refused: Vec<FilterRefusal>,
-    /// Filters whose retained messages have not arrived yet.
+    /// Filters whose retained messages have not begun to arrive.
     pub(super) new_filters: NewLinkFilters,
     /// Time of the next request for refused subscriptions.
     ask_again: Option<Instant>,

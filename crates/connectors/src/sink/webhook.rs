@@ -22,7 +22,7 @@ pub struct WebhookSettings {
     pub proxy: HttpProxy,
     pub follows_redirects: bool,
     pub method: String,
-    /// Header values, which may be API keys. A `content-type` may be among the headers.
+    /// Header names and values, which may be API keys. One header is `content-type`.
     pub headers: Vec<(String, SecretBytes)>,
     pub body: WebhookBody,
     pub tongue: ValueEncoding,

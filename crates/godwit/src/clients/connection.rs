@@ -83,7 +83,7 @@ impl BlockingConnection {
         self.flush()
     }
 
-    /// Queues a packet. The packet is written by the next `flush`, or when many bytes are queued.
+    /// Encodes a packet for the next `flush`. The caller flushes when many bytes are queued.
     pub(super) fn queue(&mut self, packet: &Packet<'_>) {
         if let Packet::Connect(connect) = packet {
             self.session.connect(connect);

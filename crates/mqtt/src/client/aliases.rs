@@ -67,7 +67,7 @@ impl IncomingAliases {
         (1..=self.max).contains(&alias)
     }
 
-    /// Removes an alias. A later message with this alias alone is a protocol error.
+    /// Removes an alias, so that a later message with this alias alone is an error.
     pub fn forget(&mut self, alias: u16) {
         self.topics.remove(&alias);
     }

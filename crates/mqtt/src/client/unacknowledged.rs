@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Packets are stored in the order of transmission, with consecutive numbers that advance together
-//! with the packet ids. A server that acknowledges in order finds the packet at the front; any
-//! order needs a binary search. A linear search is needed only while a packet is unacknowledged and
-//! the packet ids have wrapped around.
+//! with the packet ids. A server that acknowledges in order finds the packet at the front; an
+//! answer out of order needs a binary search. A linear search is needed only if a packet stays
+//! unacknowledged while the packet ids wrap around.
 
 use crate::{PacketId, PacketType, PublishAck};
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ pub struct UnacknowledgedPackets<T> {
     next: u64,
     /// Number of SUBSCRIBE and UNSUBSCRIBE packets in `packets`.
     requests: usize,
-    /// Numbers of the PUBLISH packets that the present connection has still to send again.
+    /// Numbers of the messages that the present connection has still to send again.
     resends: Range<u64>,
 }
 

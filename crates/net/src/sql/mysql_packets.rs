@@ -10,7 +10,7 @@ pub(crate) struct MysqlPacketStream<W> {
     bytes_left: usize,
 }
 
-/// A packet of this length continues in the next packet; this client sends no such packet.
+/// Length of a packet that continues in the next packet; neither sent nor read here.
 pub(crate) const PACKET_BYTES_MAX: usize = 0xff_ffff;
 /// First byte of the packet after the last row.
 pub(crate) const END: u8 = 0xfe;
