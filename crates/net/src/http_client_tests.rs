@@ -1,5 +1,5 @@
-//! Servers and proxies of HTTP that answer too much, wrongly or not to the end, redirections, and
-//! what a proxy is told.
+//! HTTP servers and proxies with excessive, wrong or incomplete answers, redirects, and requests as
+//! a proxy receives them.
 
 use super::*;
 use crate::hostile_server::HostileAnswer::{Bytes, Endless};
@@ -24,7 +24,7 @@ fn to_port(port: u16) -> HttpClient {
     client(&format!("http://127.0.0.1:{port}"), &HttpRoute::default())
 }
 
-/// The status and the body, or why there is none.
+/// Returns the status and the body, or the error.
 async fn post(client: &HttpClient, target: &str) -> Result<(u16, String), String> {
     let headers = [("x-key".to_string(), "secret".to_string())];
     let answer = client.request("POST", target, &headers, b"body".to_vec()).await;
@@ -37,7 +37,7 @@ fn ask(script: Vec<HostileAnswer>) -> Result<(u16, String), String> {
     run_on_small_stack(async move { post(&client, "/").await })
 }
 
-/// Answers each request with the next of these, whatever connection it comes over.
+/// Answers each request with the next of `answers`, on any connection.
 fn serve_each(answers: Vec<String>) -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect(OURS);
     let port = listener.local_addr().expect(OURS).port();
@@ -213,7 +213,7 @@ impl RemoteServer for PooledServer {
     }
 }
 
-/// Counts connections that were accepted, and answers over each, in one write or two.
+/// Counts accepted connections, and answers on each, in one write or two.
 fn serve_counted(is_split: bool) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect(OURS);
     let port = listener.local_addr().expect(OURS).port();
@@ -264,7 +264,7 @@ fn there_are_as_many_connections_as_questions_at_once_and_no_more() {
     }
 }
 
-/// The pause is that of a server whose connections are ours.
+/// The back-off counts for a server whose connections belong to this pool.
 #[test]
 fn nobody_dials_for_a_while_after_a_failure() {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).unwrap().port();
@@ -276,7 +276,7 @@ fn nobody_dials_for_a_while_after_a_failure() {
             guard.run(&(), &ConnectionLiveness::default()).await
         };
         assert!(format!("{:?}", run().await).contains("refused"));
-        // Somebody is there now, and is not asked before the pause is over.
+        // A server listens now, but receives no request before the pause is over.
         let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         assert!(format!("{:?}", run().await).contains("refused"));
         listener.set_nonblocking(true).unwrap();

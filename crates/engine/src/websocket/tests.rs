@@ -1,4 +1,4 @@
-//! The requests, answers and frames of RFC 6455, and what no client may send.
+//! Requests, answers and frames of RFC 6455, and the violations of a client.
 
 use super::*;
 use websocket_codec::{FrameOpcode, write_frame};
@@ -9,13 +9,13 @@ fn site() -> Arc<WebSocketSite> {
     Arc::new(WebSocketSite { path: Some("/mqtt".into()), ..WebSocketSite::default() })
 }
 
-/// The example of RFC 6455, 1.2, with our subprotocol.
+/// Example of RFC 6455, 1.2, with the subprotocols of MQTT.
 const REQUEST: &str = "GET /mqtt HTTP/1.1\r\nHost: server.example.com\r\nUpgrade: websocket\r\n\
     Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
     Origin: http://example.com\r\nSec-WebSocket-Protocol: chat, mqttv3.1, mqtt\r\n\
     Sec-WebSocket-Version: 13\r\n\r\n";
 
-/// A client's frame, with any first byte.
+/// Returns a frame of a client, with any first byte.
 fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_frame(FrameOpcode::Binary, payload.len(), [payload], Some(KEY), &mut bytes);
@@ -27,7 +27,7 @@ fn open() -> WebSocketLayer {
     WebSocketLayer { upgrade: None, named_client: None, frames: FrameDecoder::default() }
 }
 
-/// What came of the bytes: MQTT, answers, whether it ends.
+/// Decodes bytes. Returns the bytes of MQTT, the answers, and whether the connection ends.
 fn take(
     web: &mut WebSocketLayer,
     bytes: &[u8],
@@ -44,7 +44,7 @@ fn ask(request: &str) -> (String, Result<bool, WebSocketError>) {
     (String::from_utf8(answers).unwrap(), ended)
 }
 
-/// A refusal, and its status line.
+/// Returns a refusal and its status line.
 fn refuse(request: &str) -> (UpgradeRefusal, String) {
     let (answer, ended) = ask(request);
     let Err(WebSocketError::Request(refused)) = ended else { panic!("{ended:?} for {request:?}") };
@@ -196,7 +196,7 @@ fn origins_are_those_of_the_list_or_of_this_host() {
     ] {
         assert_eq!(ask(origins, origin), expected, "{origins:?} {origin}");
     }
-    // Who is no browser says nothing of it.
+    // A client that is not a browser sends no Origin.
     let request = REQUEST.replace("Origin: http://example.com\r\n", "");
     let site = Arc::new(WebSocketSite { origins: listed, ..WebSocketSite::default() });
     assert_eq!(take(&mut WebSocketLayer::new(site), request.as_bytes()).2, yes);
@@ -235,7 +235,7 @@ fn a_proxy_names_its_client_in_a_header() {
         let refused = Err(WebSocketError::Request(UpgradeRefusal::ClientAddress));
         assert_eq!(ask(header), refused, "{header}");
     }
-    // Without the option the header means nothing.
+    // Without the option the header is ignored.
     let mut web = WebSocketLayer::new(site());
     let request = REQUEST.replace("Origin: http://example.com", "X-Forwarded-For: unknown");
     assert_eq!(take(&mut web, request.as_bytes()).2, Ok(false));
@@ -248,12 +248,12 @@ fn the_rfcs_frames_are_read() {
     // 5.7: a single masked frame, here a binary one.
     let hello = [0x82, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
     assert_eq!(take(&mut open(), &hello), (b"Hello".to_vec(), vec![], Ok(false)));
-    // As the RFC has it, it is text.
+    // In the RFC the frame is text.
     let text = [&[0x81], &hello[1..]].concat();
     let (said, answer, ended) = take(&mut open(), &text);
     assert_eq!((said.len(), ended), (0, Err(WebSocketError::Frame(FrameError::Text))));
     assert_eq!(answer[..4], [0x88, 29, 0x03, 0xeb], "1003 and words: {answer:x?}");
-    // A fragmented message, with a ping and an unasked pong between.
+    // A fragmented message, with a ping and an unsolicited pong between.
     let pong = [0x8a, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
     let pieces = [masked(0x02, b"Hel"), masked(0x89, b"Hello"), pong.to_vec(), masked(0x80, b"lo")];
     let pongs = b"\x8a\x05Hello".to_vec();
@@ -325,7 +325,7 @@ fn what_no_client_may_send_closes_with_its_code() {
         assert_eq!(answer[2..4], u16::to_be_bytes(code), "{bytes:x?}");
         assert_eq!(answer[4..], *wrong.to_string().as_bytes());
     }
-    // One more byte is the longest packet.
+    // A frame as long as the longest packet is accepted.
     assert_eq!(take(&mut open(), &long(&[0, 0, 0, 0, 0x10, 0, 0, 4])).2, Ok(false));
 }
 

@@ -1,4 +1,4 @@
-//! Servers of PostgreSQL that answer too much, wrongly or not to the end.
+//! PostgreSQL servers with excessive, wrong or incomplete answers.
 
 use super::*;
 use crate::hostile_server::HostileAnswer::{Bytes, Endless};
@@ -14,7 +14,7 @@ fn welcome() -> HostileAnswer {
     Bytes([message(b'R', &[0; 4]), message(b'Z', b"I")].concat())
 }
 
-/// To the query: a column of this type, and then rows.
+/// Answer to a query: a column of this type, and then rows.
 fn column(kind: u32) -> Vec<u8> {
     let mut body = b"\0\x01name\0\0\0\0\0\0\0".to_vec();
     body.extend(kind.to_be_bytes());
@@ -40,7 +40,7 @@ fn database(port: u16) -> PostgresDatabase {
     PostgresDatabase::new(&ServerUrl::parse(&url, SCHEMES).unwrap(), None)
 }
 
-/// What each of the queries brings, until the connection cannot be used any more.
+/// Returns the result of each query, until the connection is unusable.
 fn ask(script: Vec<HostileAnswer>, count: usize) -> Vec<Result<String, String>> {
     let database = database(serve(script));
     run_on_small_stack(async move {
@@ -74,11 +74,11 @@ fn an_answer_without_end_is_none() {
     let notice = message(b'N', b"SNOTICE\0VNOTICE\0C00000\0Mx\0\0");
     assert_eq!(endless(column(25), &row(b"x")), TOO_MUCH);
     assert_eq!(endless(Vec::new(), &notice), TOO_MUCH);
-    // A message that says that it is as long as one can be.
+    // A message with the longest possible length.
     assert_eq!(endless(b"D\x7f\xff\xff\xff\0\x01".to_vec(), b"x"), TOO_MUCH);
     let why = ask_once(vec![Endless(message(b'R', &[0; 4]), notice)]);
     assert!(why.ends_with("it answers with more than we read"), "{why}");
-    // Names of columns come once, and would be kept with each value.
+    // The server sends column names once, but each value would store its name.
     let name = [&b"\0\x01"[..], &[b'n'; 200_000], b"\0\0\0\0\0\0\0\0\0\0\x19\0\x08\0\0\0\0\0\x01"];
     let rows = [message(b'T', &name.concat()), row(b"x").repeat(100), done()].concat();
     let answer = [message(b'1', b""), message(b't', b"\0\0"), rows].concat();
@@ -150,7 +150,7 @@ fn a_server_without_tls_is_not_spoken_to() {
     assert_eq!(why, Some(format!("127.0.0.1:{port}: it does not speak TLS")));
 }
 
-/// The library asks what an unknown type is made of, and what that is made of.
+/// The library queries the parts of an unknown type, and the parts of these.
 #[test]
 fn types_in_types_without_end_end() {
     let described = |columns: &[(&str, u32)]| {
@@ -171,7 +171,7 @@ fn types_in_types_without_end_end() {
         }
         [message(b'2', b""), message(b'D', &body), done()].concat()
     };
-    // Domains of domains: a question for each.
+    // Domains of domains: the library sends a query for each.
     let first = [column(70_000), done()].concat();
     let mut script = vec![welcome(), Bytes(first), Bytes(described(&parts))];
     for base in 70_001_u32..71_000 {

@@ -57,7 +57,7 @@ fn an_id_in_use_is_passed_over() {
     assert_eq!(packets.next_id(), Some(id(2)), "1 and 3 are in use");
     assert_eq!(packets.add(PUBACK, 102), Some(id(2)));
     assert_eq!(packets.add(PUBACK, 104), Some(id(4)));
-    // All of them are found, whichever lap they are of.
+    // Every packet is found, in any lap of the packet ids.
     assert_eq!(packets.answer_request(PacketType::SubAck, id(3)), Some(3));
     assert_eq!(accept(&mut packets, PUBACK, 4), AckOutcome::Complete(104));
     assert_eq!(accept(&mut packets, PUBACK, 2), AckOutcome::Complete(102));
@@ -116,7 +116,8 @@ fn a_refusal_is_an_acknowledgement() {
     };
     assert_eq!(refused(&mut packets, PUBACK, 1), AckOutcome::Complete('a'));
     assert_eq!(refused(&mut packets, PUBREC, 2), AckOutcome::Complete('b'));
-    // Once it is released no reason takes it back, but the id may be unknown there.
+    // After PUBREC without an error a reason code does not end the message, but the server may not
+    // know the id.
     assert_eq!(accept(&mut packets, PUBREC, 3), AckOutcome::Release);
     assert_eq!(refused(&mut packets, PUBREC, 3), AckOutcome::Unexpected);
     let unknown = ack(3, ReasonCode::PacketIdentifierNotFound);
@@ -180,13 +181,13 @@ fn receive_maximum_bounds_what_is_sent_again() {
     assert_eq!(resent(&mut packets, 2), [(1, PUBACK), (2, PUBACK)]);
     accept(&mut packets, PUBACK, 2);
     assert_eq!(resent(&mut packets, 2), [(3, PUBACK)]);
-    // Not sent in this connection, and yet acknowledged.
+    // The server acknowledges a message that this connection has not sent.
     accept(&mut packets, PUBACK, 5);
     assert_eq!(resent(&mut packets, 2), []);
     assert!(!packets.has_room(100));
     accept(&mut packets, PUBACK, 4);
     assert!(packets.has_room(3), "nothing is left to be sent again");
-    // Another connection begins from the front.
+    // The next connection starts at the front.
     packets.start_resending();
     assert_eq!(resent(&mut packets, 2), [(1, PUBACK), (3, PUBACK)]);
     assert!(packets.has_room(3));
@@ -196,7 +197,8 @@ fn receive_maximum_bounds_what_is_sent_again() {
     assert_eq!(resent(&mut packets, 2), []);
 }
 
-/// Against a map, with a server that answers in any order and now and then forgets one for long.
+/// Compares with a map, for a server that answers in any order and leaves a few packets unanswered
+/// for long.
 #[test]
 fn any_order_of_answers_finds_its_packets() {
     let (mut packets, mut naive) = (UnacknowledgedPackets::default(), BTreeMap::new());
