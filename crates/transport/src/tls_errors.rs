@@ -85,9 +85,17 @@ pub fn describe_client_io_error(error: &std::io::Error) -> String {
     describe_io(error, describe_client_error)
 }
 
+/// Looks for the TLS [`Error`] in an I/O error, and in the I/O errors that libraries wrap it in.
 fn describe_io(error: &std::io::Error, describe: fn(&Error) -> String) -> String {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    inner.map_or_else(|| error.to_string(), describe)
+    let mut error = error;
+    while let Some(inner) = error.get_ref() {
+        match (inner.downcast_ref::<Error>(), inner.downcast_ref::<std::io::Error>()) {
+            (Some(found), _) => return describe(found),
+            (None, Some(next)) => error = next,
+            (None, None) => break,
+        }
+    }
+    error.to_string()
 }
 
 /// Describes an alert from a client: certificate alerts concern the certificate of this server.
@@ -162,4 +170,20 @@ fn describe_form(text: &str, trusted: &str) -> String {
     }
     let inner = text.strip_prefix("OtherError(").and_then(|text| text.strip_suffix(')'));
     inner.unwrap_or(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn a_tls_error_is_found_in_the_io_errors_around_it() {
+        let error = Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let wrapped = io::Error::other(io::Error::other(error));
+        let text = describe_io_error(&wrapped);
+        assert!(text.starts_with("the server's certificate: unknown issuer"), "{text}");
+        let plain = io::Error::other(io::Error::new(io::ErrorKind::BrokenPipe, "it broke"));
+        assert_eq!(describe_io_error(&plain), "it broke");
+    }
 }
