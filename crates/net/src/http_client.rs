@@ -37,7 +37,7 @@ pub struct HttpRoute {
     /// TLS configuration for `https`; `None` trusts no certificate.
     pub tls: Option<Arc<ClientConfig>>,
     pub proxy: HttpProxy,
-    /// Whether the client follows redirects within the server, see [`decide_redirect`].
+    /// Whether the client follows redirects within the server, see `decide_redirect`.
     pub follows_redirects: bool,
 }
 
