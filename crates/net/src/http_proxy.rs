@@ -28,9 +28,13 @@ impl HttpProxy {
             text => {
                 let url = ServerUrl::parse(text, SCHEMES)
                     .map_err(|why| format!("{why} or {ENVIRONMENT}"))?;
-                match url.path.as_str() {
-                    "" | "/" => Ok(HttpProxy::Server(url)),
-                    _ => Err("a proxy has no path, use http://HOST:PORT".to_string()),
+                if !["", "/"].contains(&url.path.as_str()) {
+                    return Err("a proxy has no path, use http://HOST:PORT".to_string());
+                }
+                // Stricter about hosts than a `ServerUrl`, such as about 1.2.3.999.
+                match Proxy::all(url.to_string()) {
+                    Ok(_) => Ok(HttpProxy::Server(url)),
+                    Err(_) => Err(format!("{} is not the name or address of a host", url.host)),
                 }
             }
         }
@@ -61,5 +65,22 @@ impl HttpProxy {
             }
         };
         Some(ServerEndpoint { host, port: port.unwrap_or(PORT), tls: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_that_cannot_be_asked_is_not_an_option() {
+        for text in ["", "environment", "http://h", "http://[::1]:3128/", "http://u:p@1.2.3.4:80"] {
+            assert!(HttpProxy::parse(text).is_ok(), "{text}");
+        }
+        for text in ["http://1.2.3.999:80", "http://a/b", "https://h", "h:80", "http://xn--:80"] {
+            assert!(HttpProxy::parse(text).is_err(), "{text}");
+        }
+        let why = HttpProxy::parse("http://user:secret@1.2.3.999:80").unwrap_err();
+        assert_eq!(why, "1.2.3.999 is not the name or address of a host");
     }
 }
