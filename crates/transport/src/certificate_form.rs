@@ -72,10 +72,13 @@ pub struct TrustedCertificates {
 #[derive(Clone, Debug)]
 struct TrustAnchorLimits {
     certificate: CertificateDer<'static>,
+    /// Subject in DER, which certificates below name as their issuer.
+    subject: Vec<u8>,
     /// Validity period, in seconds since 1970.
     validity: std::ops::RangeInclusive<i64>,
     /// Maximum number of intermediate certificates below the anchor [RFC 5280, 4.2.1.9].
     path_len_max: Option<u32>,
+    has_name_constraints: bool,
 }
 
 impl TrustedCertificates {
@@ -120,8 +123,13 @@ impl TrustedCertificates {
             let validity = dates.not_before.timestamp()..=dates.not_after.timestamp();
             let constraints = own.basic_constraints().ok().flatten();
             let path_len_max = constraints.and_then(|own| own.value.path_len_constraint);
-            let certificate = (*der).clone();
-            anchors.push(TrustAnchorLimits { certificate, validity, path_len_max });
+            anchors.push(TrustAnchorLimits {
+                certificate: (*der).clone(),
+                subject: own.subject().as_raw().to_vec(),
+                validity,
+                path_len_max,
+                has_name_constraints: has_name_constraints(own),
+            });
         }
         (self.anchors, self.intermediates) = (anchors, intermediates);
     }
@@ -137,7 +145,7 @@ impl TrustedCertificates {
             is_within(&anchor.validity, now)
                 && anchor
                     .path_len_max
-                    .is_none_or(|most| chain.longest_below(&anchor.certificate) <= most as usize)
+                    .is_none_or(|most| chain.longest_below(&anchor.subject) <= most as usize)
         };
         self.anchors.iter().filter(fits).map(|anchor| &anchor.certificate).collect()
     }
@@ -332,10 +340,12 @@ pub fn check_client(
     let unreadable = || Error::InvalidCertificate(CertificateError::BadEncoding);
     let own = chain.steps.first().and_then(|step| step.first()).ok_or_else(unreadable)?;
     check_purpose(own, CertificateUse::Client)?;
-    let anchors = trusted.anchors().filter(|der| chain.has_below(der));
-    let anchors: Vec<_> = anchors.filter_map(|der| parse(der)).collect();
-    let above = chain.steps.iter().skip(1).flatten().chain(&anchors);
-    let is_limited = above.into_iter().any(has_name_constraints);
+    let mut above = chain.steps.iter().skip(1).flatten();
+    let is_limited = above.any(has_name_constraints)
+        || trusted
+            .anchors
+            .iter()
+            .any(|anchor| anchor.has_name_constraints && chain.has_below(&anchor.subject));
     match is_limited && has_names_in_subject(own) {
         false => Ok(()),
         true => Err(CertificateRefusal::tls_error(
@@ -385,21 +395,20 @@ impl<'a> CandidateChain<'a> {
         CandidateChain { steps }
     }
 
-    /// Largest number of intermediate certificates between an anchor and the certificate.
-    fn longest_below(&self, anchor: &CertificateDer<'_>) -> usize {
-        let Some(anchor) = parse(anchor) else { return usize::MAX };
-        let issued = |step: &Vec<X509Certificate<'_>>| {
-            step.iter().any(|one| one.issuer().as_raw() == anchor.subject().as_raw())
-        };
-        self.steps.iter().rposition(issued).unwrap_or(0)
+    /// Largest number of intermediate certificates between the certificate and the anchor with
+    /// `subject` (in DER).
+    fn longest_below(&self, subject: &[u8]) -> usize {
+        self.steps.iter().rposition(|step| is_issued_by(step, subject)).unwrap_or(0)
     }
 
-    /// Returns whether `anchor` may have issued a certificate of the chain.
-    fn has_below(&self, anchor: &CertificateDer<'_>) -> bool {
-        let Some(anchor) = parse(anchor) else { return true };
-        let mut all = self.steps.iter().flatten();
-        all.any(|one| one.issuer().as_raw() == anchor.subject().as_raw())
+    /// Returns whether the anchor with `subject` may have issued a certificate of the chain.
+    fn has_below(&self, subject: &[u8]) -> bool {
+        self.steps.iter().any(|step| is_issued_by(step, subject))
     }
+}
+
+fn is_issued_by(certificates: &[X509Certificate<'_>], subject: &[u8]) -> bool {
+    certificates.iter().any(|own| own.issuer().as_raw() == subject)
 }
 
 /// RFC 5280, 4.2.1.12: an extended key usage, if present, must include this purpose.
