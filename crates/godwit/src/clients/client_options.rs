@@ -131,14 +131,6 @@ enum BrokerAddress<'a> {
     Unix(&'a str),
 }
 
-/// Limits that the broker announced in CONNACK.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ConnAckLimits {
-    pub(super) session_present: bool,
-    pub(super) receive_maximum: u16,
-    pub(super) keep_alive_s: u16,
-}
-
 impl ClientOptions {
     /// Returns the defaults. `name` is the prefix of a generated client id.
     pub(super) fn new(name: &str) -> ClientOptions {
@@ -249,10 +241,11 @@ impl ClientOptions {
         Ok(())
     }
 
+    /// Connects. Returns the connection, and whether the broker has the session of an earlier one.
     pub(super) fn connect(
         &self,
         deadline: Option<Instant>,
-    ) -> Result<(BlockingConnection, ConnAckLimits), ClientError> {
+    ) -> Result<(BlockingConnection, bool), ClientError> {
         let mut wire =
             BlockingConnection::new(self.open_stream()?, self.version, &self.client_id, self.debug)
                 .map_err(|error| self.connection_error(&error.to_string()))?;
@@ -276,15 +269,16 @@ impl ClientOptions {
         };
         wire.send(&Packet::Connect(connect))?;
         let deadline = deadline.unwrap_or_else(|| Instant::now() + CONNECT_TIMEOUT);
-        let welcome = self.read_connack(&mut wire, deadline)?;
-        Ok((wire, welcome))
+        let session_present = self.read_connack(&mut wire, deadline)?;
+        wire.keep_alive(wire.session.keep_alive_s());
+        Ok((wire, session_present))
     }
 
     fn read_connack(
         &self,
         wire: &mut BlockingConnection,
         deadline: Instant,
-    ) -> Result<ConnAckLimits, ClientError> {
+    ) -> Result<bool, ClientError> {
         let silent =
             || ClientError::new(EXIT_NO_CONNECTION, format!("{self}: no answer to CONNECT"));
         let frame = wire.receive(deadline)?.ok_or_else(silent)?;
@@ -299,20 +293,7 @@ impl ClientOptions {
                 format!("{self}: connection refused: {}", ack.reason),
             ));
         }
-        let mut welcome = ConnAckLimits {
-            session_present: ack.session_present,
-            receive_maximum: u16::MAX,
-            keep_alive_s: self.keep_alive_s,
-        };
-        for property in ack.properties.iter() {
-            match property {
-                Property::ReceiveMaximum(maximum) => welcome.receive_maximum = maximum,
-                Property::ServerKeepAlive(seconds) => welcome.keep_alive_s = seconds,
-                _ => {}
-            }
-        }
-        wire.keep_alive(welcome.keep_alive_s);
-        Ok(welcome)
+        Ok(ack.session_present)
     }
 
     fn connect_properties(&self) -> PropertiesBuf {

@@ -1,8 +1,6 @@
 //! `godwit pub`: publishes one message, a repeated message, or each line of stdin.
 
-use super::client_options::{
-    ClientOptions, ConnAckLimits, client_command, flag, parse_client_line,
-};
+use super::client_options::{ClientOptions, client_command, flag, parse_client_line};
 use super::connection::{BlockingConnection, ClientInput, StdinLines, connection_lost};
 use super::{ClientError, EXIT_NO_CONNECTION, report_flag_error, report_result};
 use command_line::{Command, FlagRow, ParsedFlag};
@@ -126,8 +124,8 @@ impl PublishCommand {
 
     fn publish(self) -> Result<(), ClientError> {
         let payload = self.read_payload()?;
-        let (wire, welcome) = self.options.connect(None)?;
-        let mut run = PublishRun::new(&self, wire, welcome, payload)?;
+        let (wire, _) = self.options.connect(None)?;
+        let mut run = PublishRun::new(&self, wire, payload)?;
         let outcome = run.publish_all();
         // A broker that closed first needs no DISCONNECT.
         if outcome.is_ok() {
@@ -176,7 +174,6 @@ impl<'a> PublishRun<'a> {
     fn new(
         job: &'a PublishCommand,
         wire: BlockingConnection,
-        welcome: ConnAckLimits,
         payload: Option<Vec<u8>>,
     ) -> Result<PublishRun<'a>, ClientError> {
         let source = match payload {
@@ -189,7 +186,7 @@ impl<'a> PublishRun<'a> {
                 PublishSource::Lines { lines, pending: VecDeque::new() }
             }
         };
-        let window = job.inflight_max.min(welcome.receive_maximum);
+        let window = job.inflight_max.min(wire.session.limits().receive_maximum);
         Ok(PublishRun { command: job, wire, source, window, first_refusal: None })
     }
 

@@ -205,14 +205,14 @@ impl MessagePrinter<'_> {
         deadline: Option<Instant>,
         before: &mut bool,
     ) -> Result<(), ClientError> {
-        let (mut wire, welcome) = match self.command.client.connect(deadline) {
+        let (mut wire, session_present) = match self.command.client.connect(deadline) {
             Err(end) if *before && end.code == 1 => {
                 return Err(ClientError { code: EXIT_LOST, ..end });
             }
             connected => connected?,
         };
         *before = true;
-        if welcome.session_present {
+        if session_present {
             wire.session.resume(std::mem::take(&mut self.session));
         }
         self.send_requests(&mut wire);
