@@ -8,10 +8,8 @@ use super::super::draft::{ConfigDraft, UnsupportedKey};
 pub(super) fn arrange_bridges(bridges: &mut ConfigNode, draft: &mut ConfigDraft) {
     let mqtt = bridges.field_mut("mqtt").and_then(ConfigNode::fields_mut);
     let Some(fields) = mqtt else { return };
-    for (_, bridge) in fields.iter_mut() {
-        if let ConfigTree::Object(parts) = &mut bridge.tree {
-            parts.iter_mut().for_each(|(key, node)| arrange_topics(key, node));
-        }
+    for (key, node) in fields.iter_mut().filter_map(|(_, bridge)| bridge.fields_mut()).flatten() {
+        arrange_topics(key, node);
     }
     let is_list = |(key, node): &(String, ConfigNode)| {
         key == "nodes" && matches!(node.tree, ConfigTree::List(_))
@@ -75,19 +73,14 @@ fn bridge_of_node(node: ConfigNode) -> ConfigNode {
 /// Makes of a file of rules about clients a part of the main file, which has them under `auth.acl`.
 /// Returns whether it is one; beside anything else NanoMQ does not read such rules.
 pub(crate) fn arrange_rule_file(root: &mut ConfigNode) -> bool {
-    let says_permit = |rule: &ConfigNode| match &rule.tree {
-        ConfigTree::Object(parts) => {
-            parts.iter().any(|(key, _)| key.eq_ignore_ascii_case("permit"))
-        }
-        _ => false,
+    let says_permit = |rule: &ConfigNode| {
+        let ConfigTree::Object(parts) = &rule.tree else { return false };
+        parts.iter().any(|(key, _)| key.eq_ignore_ascii_case("permit"))
     };
-    let is_rule_file = match &root.tree {
-        ConfigTree::Object(fields) => match &fields[..] {
-            [(key, ConfigNode { tree: ConfigTree::List(rules), .. })] => {
-                key == "rules" && rules.iter().any(says_permit)
-            }
-            _ => false,
-        },
+    let is_rule_file = match root.fields_mut().map(|fields| &fields[..]) {
+        Some([(key, ConfigNode { tree: ConfigTree::List(rules), .. })]) => {
+            key == "rules" && rules.iter().any(says_permit)
+        }
         _ => false,
     };
     if is_rule_file {
