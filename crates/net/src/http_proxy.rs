@@ -2,6 +2,7 @@
 
 use crate::endpoint::ServerEndpoint;
 use crate::server_url::ServerUrl;
+use config::value::OptionKind;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{ClientBuilder, Proxy};
 
@@ -20,6 +21,12 @@ const SCHEMES: &[&str] = &["http"];
 const PORT: u16 = 80;
 
 impl HttpProxy {
+    /// Kind of an option that names a proxy. The value may contain a password.
+    pub const OPTION: OptionKind = OptionKind::Hidden(&OptionKind::Text {
+        of: "a URL like http://proxy:3128",
+        check: |text| HttpProxy::parse(text).map(drop),
+    });
+
     /// Parses an option: empty, `environment`, or a URL, which may have a user and a password.
     pub fn parse(text: &str) -> Result<HttpProxy, String> {
         match text {

@@ -25,10 +25,6 @@ const WISH_PARAMS: OptionKind = OptionKind::Map {
     value: "text with placeholders",
     check: |_, text| AuthTemplate::parse_wish(text).map(|_| ()),
 };
-const PROXY: OptionKind = OptionKind::Text {
-    of: "a URL like http://proxy:3128",
-    check: |text| HttpProxy::parse(text).map(drop),
-};
 const METHODS: OptionKind = OptionKind::Choice(&["get", "post_form", "post_json"]);
 const SECONDS: OptionKind = OptionKind::Number {
     min: 0,
@@ -276,7 +272,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
         },
         OptionRow {
             key: "auth.http_proxy",
-            kind: OptionKind::Hidden(&PROXY),
+            kind: HttpProxy::OPTION,
             default: "",
             live: true,
             also_for: &[OptionScope::Listener],

@@ -31,10 +31,7 @@ pub(super) const ROWS: &[OptionRow<SinkSettings>] = &[
     },
     OptionRow {
         key: "http.proxy",
-        kind: OptionKind::Hidden(&OptionKind::Text {
-            of: "a URL like http://proxy:3128",
-            check: |text| HttpProxy::parse(text).map(drop),
-        }),
+        kind: HttpProxy::OPTION,
         default: "",
         live: true,
         also_for: &[],
