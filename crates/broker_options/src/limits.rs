@@ -10,6 +10,9 @@ const fn limit(unit: &'static str) -> OptionKind {
     OptionKind::Number { min: 0, max: 1_000_000_000, unit: NumberUnit::Named(unit), word }
 }
 
+const BYTES_A_SECOND: OptionKind =
+    OptionKind::Number { min: 0, max: GIB, unit: NumberUnit::Bytes, word: Some(("off", 0)) };
+
 impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
     /// Rows of the limits on rates and connections, for example `limits.connections_max`.
     pub const LIMITS: &'static [OptionRow<S>] = &[
@@ -41,12 +44,7 @@ impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
         },
         OptionRow {
             key: "limits.bytes_out_per_s",
-            kind: OptionKind::Number {
-                min: 0,
-                max: GIB,
-                unit: NumberUnit::Bytes,
-                word: Some(("off", 0)),
-            },
+            kind: BYTES_A_SECOND,
             default: "off",
             live: true,
             also_for: &[OptionScope::Listener, OptionScope::Group],
@@ -60,12 +58,7 @@ impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
         },
         OptionRow {
             key: "limits.bytes_per_s",
-            kind: OptionKind::Number {
-                min: 0,
-                max: GIB,
-                unit: NumberUnit::Bytes,
-                word: Some(("off", 0)),
-            },
+            kind: BYTES_A_SECOND,
             default: "off",
             live: true,
             also_for: &[OptionScope::Listener, OptionScope::Group],
