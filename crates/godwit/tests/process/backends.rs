@@ -1,12 +1,12 @@
-//! Servers that are asked who a client is, with the real program: what is granted, what a dead one
-//! means, and that nothing secret is shown.
+//! Authentication by an HTTP server, with the real program: permissions from the server's answers,
+//! an unreachable server, and secrets that the log must not contain.
 
 use crate::broker::{TestBroker, run, scratch};
 use crate::stub::{TestWebServer, WebRequest, WebResponse};
 use std::fs;
 
-/// Knows ann, whose password is "secret" and who may publish below `a/`, and bob, whose rules make
-/// no sense.
+/// Answers as an HTTP authentication server. The user ann has the password "secret" and may publish
+/// below `a/`; bob has the same password and invalid rules; root is a superuser.
 fn judge(asked: &WebRequest) -> WebResponse {
     if asked.line.starts_with("GET /keys ") {
         return WebResponse::Html(404, "nothing here");

@@ -1,5 +1,6 @@
-//! Bridges over bad lines: what loses, delays and turns round packets, is slow, or is cut without a
-//! word. Each test has a network of its own; where there can be none it is left out.
+//! Bridges over an impaired network, which loses, delays and reorders packets, is slow, or is cut
+//! without a close. Each test has its own emulated network, and is skipped on a host that cannot
+//! have one.
 
 use crate::bridges::{BOTH, edge, mosquitto_with, wait_for_value, wait_until_done};
 use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
@@ -10,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// What a bad day between two continents is like.
+/// Conditions of a bad connection between two continents.
 const ROUGH: NetworkConditions = NetworkConditions {
     delay: Duration::from_millis(100),
     loss_percent: 2.0,
@@ -19,12 +20,13 @@ const ROUGH: NetworkConditions = NetworkConditions {
     bytes_per_s: 0,
     is_cut: false,
 };
-/// The options say after how much silence a line counts as dead: two seconds.
+/// Timeouts of the bridge: a connection that is silent for two seconds counts as dead.
 const TIMES: &str = "keep_alive_s = 1\nanswer_timeout_s = 1\nconnect_timeout_s = 3\n";
 const NOTICED_WITHIN: Duration = Duration::from_secs(2);
-/// For a host that is busy with other tests.
+/// Tolerance of the time limits on a host that is busy with other tests.
 const LEEWAY: Duration = Duration::from_secs(1);
-/// Messages of each QoS, each way, before the line is cut and while it is.
+/// Number of messages of each QoS in each direction: so many before the cut, and so many during the
+/// cut.
 const COUNT: u32 = 150;
 
 fn bad_line(weather: NetworkConditions) -> Option<ImpairedNetwork> {
@@ -38,9 +40,10 @@ fn bad_line(weather: NetworkConditions) -> Option<ImpairedNetwork> {
     Some(ImpairedNetwork::open(weather, seed).expect("nothing is missing"))
 }
 
-/// A broker at the other end of the line, and what a bridge has to say to get there.
+/// A remote broker behind the impaired network, and the options of a bridge that connects to it.
 struct EmulatedRemote {
-    /// At our end of it.
+    /// Port of the remote broker at its own end of the network, for clients that bypass the
+    /// impairment.
     port: String,
     bridge: String,
     _broker: Box<dyn std::any::Any>,
@@ -116,8 +119,9 @@ fn nothing_is_lost_on_the_way_to_mosquitto() {
     everything_gets_across("bad-line-mosquitto", &line, &far);
 }
 
-/// Whatever the line does, and though it is cut meanwhile: QoS 1 at least once, QoS 2 once, both in
-/// their order, and the cut is noticed in time.
+/// Checks a bridge over a network that is impaired and cut for a while: QoS 1 messages arrive at
+/// least once, QoS 2 messages exactly once, both in order, and the bridge notices the cut within
+/// its timeout.
 fn everything_gets_across(name: &str, line: &ImpairedNetwork, far: &EmulatedRemote) {
     let bridge = format!("{TIMES}{}{BOTH}", far.bridge);
     let (mut near, _) = edge(name, &bridge, &[]);
@@ -177,7 +181,8 @@ fn everything_gets_across(name: &str, line: &ImpairedNetwork, far: &EmulatedRemo
     assert!(counts.lost.load(Relaxed) > 0 && counts.late.load(Relaxed) > 0, "{counts:?}");
 }
 
-/// A number every ten milliseconds, at the QoS that the topic ends with.
+/// Publishes the numbers from `from` on, `COUNT` in all, one every ten milliseconds, at the QoS
+/// given by the last character of the topic.
 fn publish(port: &str, topic: &'static str, from: u32) -> JoinHandle<()> {
     let port = port.to_string();
     thread::spawn(move || {
@@ -192,7 +197,8 @@ fn publish(port: &str, topic: &'static str, from: u32) -> JoinHandle<()> {
     })
 }
 
-/// What goes out with QoS 0 is taken by buffers on the way, long after nobody is there.
+/// Buffers of the network accept QoS 0 messages long after the remote broker has become
+/// unreachable, so writes that succeed do not prove that the connection works.
 #[test]
 fn a_dead_line_is_noticed_though_words_go_into_it() {
     let Some(line) = bad_line(NetworkConditions {
@@ -222,7 +228,8 @@ fn a_dead_line_is_noticed_though_words_go_into_it() {
     }
 }
 
-/// Its answer stands behind what we say: the line is slow, and nobody is gone.
+/// On a slow network the response to PINGREQ waits behind the messages that were sent before. The
+/// bridge must not take the delay for a dead connection.
 #[test]
 fn a_slow_line_is_not_taken_for_a_dead_one() {
     let weather = NetworkConditions { bytes_per_s: 30_000, ..NetworkConditions::default() };

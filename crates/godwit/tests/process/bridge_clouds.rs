@@ -1,5 +1,5 @@
-//! What clouds ask of a bridge, asked by a broker of our own: a certificate, a user name and a
-//! password, and by whatever stands in front of it the protocol (ALPN) and the name (SNI).
+//! Requirements of cloud brokers on a bridge, tested with a broker of this project: client
+//! certificates, user names and passwords, and a TLS front end that requires ALPN and SNI.
 
 use crate::bridges::{BOTH, edge};
 use crate::broker::{TestBroker, TestProgram, godwit, run};
@@ -19,7 +19,8 @@ use tokio_rustls::TlsAcceptor;
 const OURS: &str = "it is the test's own";
 const WHO: &[&str] = &["-V", "5", "-u", "gateway-7", "-P", "secret"];
 
-/// A message of the bridge's other side, which lets only this user in.
+/// Checks that the bridge carries one message to the remote broker, which admits only the user
+/// `gateway-7`.
 fn carries(near: &TestBroker, far: &TestBroker) {
     let (far_port, near_port) = (far.port(), near.port());
     let mut reader = godwit(&["sub", "-p", &far_port, "-t", "site/up/#", "-q", "1", "-d"]);
@@ -72,7 +73,8 @@ fn who_has_certificate_user_and_password_comes_in() {
     }
 }
 
-/// Azure Event Grid over WebSocket: a certificate, and the name that it authenticates as user name.
+/// Requirements of Azure Event Grid over WebSocket: a client certificate, and its authentication
+/// name as the user name.
 #[test]
 fn over_websocket_with_a_certificate_its_name_is_the_user_name() {
     let certs = with_user("bridge-clouds-wss");
@@ -125,7 +127,7 @@ fn over_websocket_with_a_certificate_its_name_is_the_user_name() {
     assert!(asked.lock().unwrap().contains(&wanted), "{asked:?}");
 }
 
-/// Certificates, and who may come in by user name and password.
+/// Returns a folder with certificates and a file `users` that contains the user `gateway-7`.
 fn with_user(name: &str) -> CertificateFolder {
     let certs = CertificateFolder::new(name);
     let users = certs.path("users");
@@ -133,7 +135,7 @@ fn with_user(name: &str) -> CertificateFolder {
     certs
 }
 
-/// A broker that asks for them.
+/// Starts a remote broker that requires a user name and a password.
 fn asking(name: &str) -> (CertificateFolder, TestBroker) {
     let certs = with_user(name);
     let mut asks = certs.set(&[("auth.users", "users")]);
@@ -142,17 +144,18 @@ fn asking(name: &str) -> (CertificateFolder, TestBroker) {
     (certs, far)
 }
 
-/// As a bridge's options name it.
+/// Returns the bridge options for a client certificate and its key.
 fn shown(certs: &CertificateFolder, certificate: &str) -> String {
     let [pem, key] = ["pem", "key"].map(|kind| certs.path(&format!("{certificate}.{kind}")));
     format!("tls.certificate = \"{pem}\"\ntls.key = \"{key}\"\n")
 }
 
-/// What was asked for: by ALPN, and by SNI.
+/// ALPN protocol and SNI server name of each ClientHello that the front end received.
 type RecordedHellos = Arc<Mutex<Vec<(Option<String>, Option<String>)>>>;
 
-/// What stands in front of a cloud's broker: it speaks TLS, `insists` on a client's certificate,
-/// and hands on whoever asked for `alpn`, or, where that is empty, for a name.
+/// Starts a TLS front end like that of a cloud broker. The front end requires a client certificate
+/// if `insists` is set, and passes on connections with the protocol `alpn`, or, if `alpn` is empty,
+/// connections with a server name. Returns the port and the recorded ClientHellos.
 fn front(
     certs: &CertificateFolder,
     alpn: &str,
@@ -210,7 +213,8 @@ fn front(
     (port, asked)
 }
 
-/// AWS IoT Core on port 443: a certificate, its protocol by ALPN, and the name.
+/// Requirements of AWS IoT Core on port 443: a client certificate, the ALPN protocol and the server
+/// name.
 #[test]
 fn protocol_and_name_are_asked_for() {
     let (certs, far) = asking("bridge-clouds-alpn");
@@ -245,7 +249,8 @@ fn protocol_and_name_are_asked_for() {
     assert!(asked.lock().unwrap().contains(&wanted), "{asked:?}");
 }
 
-/// HiveMQ Cloud: a user name and a password over TLS, and the name of the cluster by SNI.
+/// Requirements of HiveMQ Cloud: a user name and a password over TLS, and the server name of the
+/// cluster by SNI.
 #[test]
 fn user_and_password_go_over_tls_to_the_name_in_the_url() {
     let (certs, far) = asking("bridge-clouds-sni");

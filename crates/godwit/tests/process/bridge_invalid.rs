@@ -1,5 +1,5 @@
-//! A bridge whose other broker has messages that are not valid: they are named, counted and
-//! acknowledged, and what is behind them gets through.
+//! A bridge to a broker that sends invalid messages: the bridge logs, counts and acknowledges the
+//! invalid messages, and the valid messages behind them arrive.
 
 use crate::bridges::{edge, servers, wait_for_value};
 use crate::clients::subscriber;
@@ -10,11 +10,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Topics that a broker of 3.1.1 may have kept from a client that nobody checked.
+/// Topics of the retained messages: valid ones, and invalid ones which a broker of MQTT 3.1.1
+/// without checks may have stored.
 const TOPICS: [&[u8]; 5] = [b"good/1", b"bad/\xff\xfe", b"bad/\0", b"bad/+", b"good/2"];
 
-/// A broker that sends a retained message for each topic to whoever subscribes, and tells what it
-/// hears of them. It never forgets one that is not acknowledged.
+/// Starts a remote broker that sends a retained message for each of `TOPICS` upon every SUBSCRIBE.
+/// The packet ids of finished messages go to `acknowledged`.
 fn broker_of_bad_topics(qos: u8, acknowledged: Sender<u16>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it has one");

@@ -1,5 +1,5 @@
-//! What the other broker of a bridge asks of it: limits that are seen on the line between the two,
-//! a subscription that several bridges share, and what is retained.
+//! Requirements of the remote broker on a bridge: limits, observed on the connection between the
+//! two, a shared subscription of several bridges, and retained messages.
 
 use crate::bridges::{edge, mosquitto_with, servers, wait_for_value, wait_until_done};
 use crate::broker::{PATIENCE, TestBroker, TestProgram, godwit, run, scratch};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A broker at the other end.
+/// The remote broker of a bridge: godwit or mosquitto.
 struct PeerBroker {
     address: SocketAddr,
     _broker: Box<dyn Any>,
@@ -27,7 +27,7 @@ impl PeerBroker {
         PeerBroker { address: broker.address, _broker: Box::new(broker) }
     }
 
-    /// None where it is not installed.
+    /// Starts mosquitto as the remote broker. Returns `None` if mosquitto is not installed.
     fn mosquitto(name: &str, options: &str) -> Option<PeerBroker> {
         let (program, port) = mosquitto_with(name, options)?;
         let address = ([127, 0, 0, 1], port).into();
@@ -39,7 +39,8 @@ impl PeerBroker {
     }
 }
 
-/// A line that notes what a bridge says on it. Answers come late, so that windows fill.
+/// A proxy that observes the packets of a bridge. The proxy delays acknowledgements by
+/// `ANSWERS_LATE_BY`, so that the bridge reaches its limits.
 struct WatchedLine {
     address: SocketAddr,
     seen: Arc<Mutex<LineObservations>>,
@@ -47,19 +48,19 @@ struct WatchedLine {
 
 #[derive(Default)]
 struct LineObservations {
-    /// Sent and not acknowledged.
+    /// Packet ids of sent messages without an acknowledgement.
     open: HashSet<u16>,
     open_max: usize,
     packet_bytes_max: usize,
     alias_max: u16,
-    /// Messages that are named by an alias alone.
+    /// Number of messages with a topic alias and without a topic.
     unnamed: usize,
 }
 
 const ANSWERS_LATE_BY: Duration = Duration::from_millis(20);
 
 impl WatchedLine {
-    /// Of bridges that speak 5.0.
+    /// Starts a proxy to the remote broker, for bridges of MQTT 5.0.
     fn to(far: SocketAddr) -> WatchedLine {
         let seen: Arc<Mutex<LineObservations>> = Arc::default();
         let (begun, notes) = (seen.clone(), seen.clone());
@@ -109,7 +110,7 @@ fn note_answer(seen: &Mutex<LineObservations>, packet: &[u8]) {
     seen.lock().expect("nobody panicked").open.remove(&done.packet_id.get());
 }
 
-/// Each line its own message.
+/// Publishes each line as a message.
 pub(crate) fn publish_lines(port: &str, topic: &str, qos: &str, lines: &[String]) {
     let wants = ["pub", "-p", port, "-V", "5", "-t", topic, "-q", qos, "-l"];
     let mut program = TestProgram::start(godwit(&wants));
@@ -123,7 +124,8 @@ pub(crate) fn named(name: &str, count: usize) -> Vec<String> {
 
 const OUT: &str = "[[bridge.out]]\nfilter = \"up/#\"\n";
 
-/// A bridge that is connected, and what is said on its line.
+/// Starts a broker with a bridge through a [`WatchedLine`], and waits until the bridge is
+/// connected.
 fn watched(name: &str, far: SocketAddr) -> (WatchedLine, TestBroker) {
     let line = WatchedLine::to(far);
     let (near, _) = edge(name, &(servers(line.address) + OUT), &[]);
@@ -200,7 +202,8 @@ fn names_are_shortened_as_far_as_the_other_broker_lets_them() {
     }
 }
 
-/// Both also send what they share, so that some of it comes back to who sent it.
+/// Both bridges share a subscription at the remote broker and also publish to its topics, so a
+/// bridge may receive messages which it sent itself.
 #[test]
 fn bridges_that_share_a_subscription_split_it_and_nothing_comes_twice() {
     const COUNT: usize = 200;
@@ -254,7 +257,8 @@ fn check_shares(came: &[Vec<String>; 2], count: usize) {
     assert!(of(1, "a") <= 30 && of(0, "b") <= 30);
 }
 
-/// Three rules, each with its own word, and messages that are retained before the bridge is there.
+/// Rules in both directions with each value of the option `retained` (`once`, `always`, `never`),
+/// and messages that are retained before the bridge connects.
 #[test]
 fn retained_messages_go_over_when_a_rule_says_so() {
     let theirs = PeerBroker::mosquitto("peers-retained", "");
@@ -301,7 +305,8 @@ fn retained_messages_go_over_when_a_rule_says_so() {
     }
 }
 
-/// Says CONNECT and one message of QoS 1 for each topic at the first moment that somebody accepts.
+/// Connects as soon as the port accepts, and sends CONNECT and a QoS 1 message for each topic
+/// without waiting for CONNACK. Returns the response of the broker.
 fn say_at_once(port: u16, topics: &[String]) -> io::Result<Vec<u8>> {
     let until = Instant::now() + PATIENCE;
     let mut stream = loop {
@@ -341,7 +346,8 @@ fn say_at_once(port: u16, topics: &[String]) -> io::Result<Vec<u8>> {
     Ok(reasons)
 }
 
-/// 0x10 would say that nobody subscribes to it.
+/// A PUBACK with the reason 0x10 (no matching subscribers) would show that a message went past the
+/// bridge.
 #[test]
 fn nothing_goes_past_a_link_in_the_first_moment() {
     let far = TestBroker::start(&[]);

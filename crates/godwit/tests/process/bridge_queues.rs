@@ -1,4 +1,4 @@
-//! What waits for a bridge, and how long.
+//! Messages that wait for a bridge: limits, loss, and survival of restarts and reloads.
 
 use crate::bridge_peers::publish_lines;
 use crate::bridges::{BOTH, edge, mosquitto, servers, wait_for_value, wait_until_done, write};
@@ -22,7 +22,8 @@ fn what_has_waited_too_long_goes_though_nobody_publishes() {
     assert_eq!(wait_for_value(&near, "queue/oldest_ms", |value| !value.is_empty()), "0");
 }
 
-/// The other broker's session is subscribed still, and nobody here remembers to what.
+/// The remote session is still subscribed to a filter that was removed from the file while the
+/// process was down. Messages of that filter are counted as dropped.
 #[test]
 fn what_a_filter_brings_that_left_while_nobody_ran_is_let_go_and_counted() {
     let far = TestBroker::start(&[]);
@@ -68,7 +69,8 @@ fn what_a_filter_brings_that_left_while_nobody_ran_is_let_go_and_counted() {
     wait_for_value(&near, "dropped/no_rule", |value| value == "0" || value.is_empty());
 }
 
-/// It takes 20 unfinished messages of QoS 2, which it cannot say in 3.1.1, and hangs up above.
+/// mosquitto accepts 20 unfinished QoS 2 messages, cannot announce the limit in MQTT 3.1.1, and
+/// closes the connection above the limit.
 #[test]
 fn a_burst_to_mosquitto_gets_through_in_both_versions() {
     for version in ["3.1.1", "5.0"] {
@@ -92,7 +94,7 @@ fn a_burst_to_mosquitto_gets_through_in_both_versions() {
     }
 }
 
-/// What is counted as dropped is what does not come.
+/// The number of messages counted as dropped is the number of messages that do not arrive.
 #[test]
 fn a_queue_that_is_full_of_bytes_keeps_what_its_policy_says() {
     let far = TestBroker::start(&[]);
@@ -140,7 +142,8 @@ fn what_a_queue_kept_is_counted_after_a_start_too() {
     }
 }
 
-/// What was half-way with the only one of its servers that was ever there is not another one's.
+/// QoS 2 messages in progress with the only server that has ever been reachable must not be
+/// attributed to another server of the bridge after a kill.
 #[test]
 fn qos_2_from_one_of_several_servers_comes_once_through_a_kill() {
     let far = TestBroker::start(&["--set", "queue.messages_max=100000"]);
@@ -166,8 +169,9 @@ fn qos_2_from_one_of_several_servers_comes_once_through_a_kill() {
     assert_eq!(came.lines().count(), 5000);
 }
 
-/// Of a session there that was begun by one before this one here nothing is taken, however often
-/// this one was started before it got there: ids of QoS 2 would mean something else to it.
+/// A new local session must not use a remote session that an earlier local session began, whatever
+/// the number of restarts before the bridge reaches that server: the packet ids of QoS 2 messages
+/// would refer to other messages.
 #[test]
 fn each_of_several_servers_is_begun_anew_by_a_new_session_through_a_restart() {
     let (first, second) = (TestBroker::start(&[]), TestBroker::start(&[]));
@@ -209,7 +213,8 @@ fn each_of_several_servers_is_begun_anew_by_a_new_session_through_a_restart() {
     assert_eq!((code, came.as_str()), (Some(0), "waited\n"));
 }
 
-/// A rule more makes its session subscribe anew, for which it connects; another server does not.
+/// Queued messages survive a change of the server, and an additional rule, for which the bridge has
+/// to subscribe again.
 #[test]
 fn what_waits_stays_when_rules_change() {
     let bridge = |rules: &str| servers(nowhere()) + "queue.qos0 = true\n" + OUT + rules;
@@ -262,7 +267,8 @@ fn a_filter_that_left_while_nobody_ran_brings_nothing_to_its_session_any_more() 
     wait_for_value(&near, "dropped/no_rule", |value| value == "0" || value.is_empty());
 }
 
-/// The system on its side goes on taking what is said.
+/// The kernel of the stopped broker still accepts data, so writes of the bridge succeed although
+/// the broker does not answer.
 #[test]
 fn a_broker_that_hangs_is_noticed_while_something_is_said_to_it() {
     let far = TestBroker::start(&[]);
@@ -278,8 +284,8 @@ fn a_broker_that_hangs_is_noticed_while_something_is_said_to_it() {
     far.program.signal("CONT");
 }
 
-/// Of QoS 0 too, which nothing but the retained message keeps: it is asked for once somebody can
-/// have it, and a process that is killed before knows that it was not.
+/// A retained message of QoS 0 is in no queue, so the bridge requests the retained messages of a
+/// new rule once the remote broker is reachable, also after a kill that came before.
 #[test]
 fn what_is_retained_reaches_a_new_rule_however_late_its_broker_comes() {
     for is_disk in [false, true] {

@@ -1,5 +1,5 @@
-//! A bridge that comes back to a server, or goes to another: what it asks for again, where what
-//! waited goes, and how a server of 3.1.1 knows it.
+//! A bridge that returns to a server, or moves to another server: renewed subscriptions, the
+//! destination of waiting messages, and the bridge bit of MQTT 3.1.1.
 
 use crate::bridges::{BOTH, edge, mosquitto, servers, wait_for_value};
 use crate::broker::{PATIENCE, TestBroker, run};
@@ -7,13 +7,13 @@ use crate::clients::{nowhere, publish, subscriber};
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
 
-/// It is there under this address alone.
+/// Starts a broker that listens on this address.
 fn at(address: SocketAddr) -> TestBroker {
     let TestBroker { program, .. } = TestBroker::start(&["--listen", &format!("tcp://{address}")]);
     TestBroker { program, address }
 }
 
-/// A server in memory has forgotten the session, and what it was subscribed to.
+/// A server without persistent storage has lost the session and its subscriptions after a restart.
 #[test]
 fn a_bridge_subscribes_again_at_a_server_that_lost_its_session() {
     for version in ["5.0", "3.1.1"] {
@@ -34,7 +34,8 @@ fn a_bridge_subscribes_again_at_a_server_that_lost_its_session() {
     }
 }
 
-/// They are retained there, so that nothing has to be there before the bridge is.
+/// Returns topic and payload of the messages below `site/up/` which the broker has retained, so
+/// that no subscriber is necessary before the bridge connects.
 fn retained(broker: &TestBroker) -> String {
     run(&["sub", "-p", &broker.port(), "-t", "site/up/#", "-W", "1", "-F", "%t %p"]).1
 }
@@ -64,8 +65,8 @@ fn what_waited_goes_to_the_backup_and_what_comes_later_to_the_first_server() {
     assert_eq!(retained(&backup), "site/up/1 x\nsite/up/2 x\n");
 }
 
-/// The bit above the version says that it is a bridge: the server then sends nothing back, and
-/// none of it has to be known again. 5.0 asks for that with each filter.
+/// In MQTT 3.1.1 the bit 0x80 of the protocol version marks a bridge: the server then sends no
+/// message back to the bridge that sent it. In 5.0 each subscription sets No Local instead.
 #[test]
 fn a_bridge_says_in_3_1_1_that_it_is_one_and_gets_no_echoes() {
     for (version, byte) in [("3.1.1", 0x84), ("5.0", 5)] {

@@ -1,5 +1,5 @@
-//! Brokers that are bridged in a ring: a message that goes round is stopped, counted and logged,
-//! and none that a client published is missing anywhere.
+//! Brokers whose bridges form a ring: a looping message is stopped, counted and logged, and every
+//! message of a client reaches every broker.
 
 use crate::bridges::{edge, mosquitto_with, servers, wait_for_value};
 use crate::broker::{TestBroker, run};
@@ -8,11 +8,11 @@ use std::net::SocketAddr;
 
 const BOTH_WAYS: &str = "[[bridge.out]]\nfilter = \"#\"\n[[bridge.in]]\nfilter = \"#\"\n";
 
-/// A message may go round a few times before it is known again. Without an end to it there are
-/// thousands in a second.
+/// Bound of the copies of one message. A message may pass the ring a few times before it is
+/// recognized; without loop detection there are thousands of copies per second.
 const ROUNDS_MAX: usize = 100;
 
-/// A broker at this address, bridged to the other one.
+/// Starts a broker on the address `own` with a bridge to `next`, which forwards in both directions.
 fn link(name: &str, own: SocketAddr, next: SocketAddr, version: &str) -> TestBroker {
     link_by_rules(name, own, next, version, BOTH_WAYS)
 }
@@ -30,12 +30,13 @@ fn link_by_rules(
     edge(&format!("ring-{name}"), &bridge, &["--listen", &url]).0
 }
 
-/// Each bridged to the next one, and the last one to the first.
+/// Starts a ring of brokers, one for each protocol version of its bridge: each is bridged to the
+/// next, and the last to the first.
 fn ring(name: &str, versions: &[&str]) -> Vec<TestBroker> {
     ring_by_rules(name, &versions.iter().map(|version| (*version, BOTH_WAYS)).collect::<Vec<_>>())
 }
 
-/// A ring of brokers with these versions and rules.
+/// Starts a ring of brokers with these protocol versions and rules of their bridges.
 fn ring_by_rules(name: &str, versions: &[(&str, &str)]) -> Vec<TestBroker> {
     let all: Vec<SocketAddr> = versions.iter().map(|_| nowhere()).collect();
     let next = all.iter().cycle().skip(1);
@@ -53,7 +54,8 @@ fn wait_until_up(broker: &TestBroker) {
     wait_for_value(broker, "state", |value| value == "1");
 }
 
-/// What a subscriber hears in three seconds of messages that somebody publishes meanwhile.
+/// Returns the messages below `ring/` that a subscriber receives within four seconds, while
+/// `publishes` runs.
 fn heard(port: &str, qos: &str, publishes: impl Fn()) -> Vec<String> {
     let sub = subscriber(port, &["-t", "ring/#", "-q", qos, "-W", "4"]);
     publishes();
@@ -111,7 +113,7 @@ fn rings_of_both_versions_come_to_an_end() {
     stops("mixed-4", &["3.1.1", "5.0", "3.1.1", "5.0"]);
 }
 
-/// Rules that add to topics, at the beginning, at the end and inward.
+/// Rules that add a level to the topic: as a prefix, as a suffix, and in the inward direction.
 const ADDED: &str = r##"[[bridge.out]]
 filter = "#"
 topic = "x/${topic}"
@@ -125,12 +127,13 @@ topic = "${topic}/y"
 filter = "#"
 topic = "z/${topic}"
 "##;
-/// A ring goes one way here: a prefix is added outward, and taken away by the next bridge.
+/// A rule that adds a prefix in the outward direction. The next bridge of the ring removes the
+/// prefix.
 const ADDED_OUT: &str = "[[bridge.out]]\nfilter = \"#\"\ntopic = \"site/${topic}\"\n";
 const TAKEN_OUT: &str = "[[bridge.out]]\nfilter = \"site/#\"\ntopic = \"${1}\"\n";
 
-/// Returns what a subscriber to everything at the first broker hears of one message that a client
-/// publishes there or at the last one.
+/// Publishes one message at the last broker, or at the first if the last one only removes a prefix.
+/// Returns all messages that a subscriber of `#` at the first broker receives.
 fn heard_of_one(name: &str, versions: &[(&str, &str)]) -> (Vec<String>, Vec<TestBroker>) {
     let brokers = ring_by_rules(name, versions);
     let sub = subscriber(&brokers[0].port(), &["-t", "#", "-q", "1", "-v", "-W", "4"]);
@@ -163,8 +166,8 @@ fn rings_that_change_topics_come_to_an_end() {
     }
 }
 
-/// Each broker fetches from the next one, and no rule goes outward. The broker of the publisher
-/// finds the ring.
+/// Each bridge has only inward rules, so each broker reads from the next. The broker of the
+/// publisher must detect the ring.
 #[test]
 fn rings_of_inward_rules_come_to_an_end() {
     const INWARD: &str = "[[bridge.in]]\nfilter = \"#\"\n";
@@ -190,8 +193,8 @@ fn rings_of_inward_rules_come_to_an_end() {
     }
 }
 
-/// A bridge that only fetches loses no equal message where there is no ring, and clients here that
-/// publish to the topics which it fetches count for nothing else.
+/// Without a ring, a bridge with only inward rules must not stop equal messages, even if local
+/// clients publish to the topics to which the bridge writes.
 #[test]
 fn a_bridge_that_only_fetches_loses_no_equal_message() {
     let far = TestBroker::start(&[]);
@@ -212,7 +215,8 @@ fn a_bridge_that_only_fetches_loses_no_equal_message() {
     }
 }
 
-/// Two of ours, one of which is bridged to the other, and both to mosquitto.
+/// Two godwit brokers and a mosquitto in a ring: the first is bridged to mosquitto, the second to
+/// both.
 #[test]
 fn rings_through_mosquitto_come_to_an_end() {
     for version in ["5.0", "3.1.1"] {
@@ -242,7 +246,8 @@ fn rings_through_mosquitto_come_to_an_end() {
     }
 }
 
-/// A sensor's value that does not change is a message each time.
+/// A sensor may publish the same value many times; each is a message of its own and must not count
+/// as a loop.
 #[test]
 fn equal_messages_of_a_client_all_go_over_whatever_the_ring() {
     const COUNT: usize = 300;

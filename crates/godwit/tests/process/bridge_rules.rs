@@ -1,4 +1,4 @@
-//! What the rules of a bridge say of QoS, of RETAIN and of properties.
+//! QoS, RETAIN and properties of messages that pass the rules of a bridge.
 
 use crate::bridges::{BOTH, edge, servers, wait_for_value, wait_until_done};
 use crate::broker::{TestBroker, run};
@@ -65,7 +65,8 @@ const PROPERTIES: [&str; 11] = [
     "5",
 ];
 
-/// The topic, the user properties and how many seconds are left, of a message that is retained.
+/// Returns the topic and user properties of a retained message, and its remaining expiry in
+/// seconds.
 fn kept(broker: &TestBroker, topic: &str) -> (String, u32) {
     let wants = ["sub", "-p", &broker.port(), "-V", "5", "-t", topic, "-C", "1", "-W", "20"];
     let (code, found, _) = run(&[&wants[..], &["-F", "%t %P/%E"]].concat());
@@ -89,7 +90,7 @@ fn expiry_and_user_properties_go_over_both_ways() {
     }
 }
 
-/// Nobody there is told more time than there was left.
+/// The Message Expiry Interval at the remote broker is reduced by the time that the message waited.
 #[test]
 fn what_has_waited_has_so_much_less_time_left() {
     let address = nowhere();

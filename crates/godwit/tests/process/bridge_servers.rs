@@ -1,4 +1,5 @@
-//! A bridge with several servers, and the line to one of them that ends in the middle of something.
+//! A bridge with several servers, of which one closes or loses the connection in the middle of an
+//! exchange.
 
 use crate::bridges::{BOTH, edge, mosquitto_with, servers, wait_for_value, wait_until_done, write};
 use crate::broker::{PATIENCE, TestBroker, run, scratch};
@@ -14,7 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-/// A line that ends where a packet of some kind comes by, which gets no further.
+/// A proxy that closes the connection at the first packet of a given type, and does not forward
+/// that packet.
 struct CuttingProxy {
     address: SocketAddr,
     state: Arc<Mutex<CuttingProxyState>>,
@@ -23,7 +25,7 @@ struct CuttingProxy {
 #[derive(Clone, Copy)]
 struct CuttingProxyState {
     at: Option<PacketType>,
-    /// Nobody gets through after that.
+    /// Whether the proxy refuses connections after the first closed one.
     shuts: bool,
     is_shut: bool,
 }
@@ -37,7 +39,7 @@ impl CuttingProxy {
         CuttingProxy { address, state }
     }
 
-    /// Everybody gets through, for good.
+    /// Accepts connections from now on.
     fn open(&self) {
         lock(&self.state).is_shut = false;
     }
@@ -56,8 +58,8 @@ fn lock(state: &Mutex<CuttingProxyState>) -> MutexGuard<'_, CuttingProxyState> {
     state.lock().expect("nobody panicked")
 }
 
-/// Brokers of both kinds, by name, with room for whoever is slower than a bridge. mosquitto hands a
-/// message of QoS 2 on once it is released.
+/// Starts a godwit and, if installed, a mosquitto, each with a queue without a practical limit.
+/// mosquitto delivers a QoS 2 message after PUBREL.
 fn fars(name: &str) -> Vec<(&'static str, SocketAddr, Box<dyn std::any::Any>)> {
     let broker = TestBroker::start(&["--set", "queue.messages_max=100000"]);
     let mut all: Vec<(_, _, Box<dyn std::any::Any>)> = Vec::new();
@@ -105,7 +107,8 @@ fn a_message_half_way_at_one_server_gets_to_the_next() {
     }
 }
 
-/// It still has the packet id, which comes round to another message then.
+/// The first server still holds the packet id of an unfinished QoS 2 message; after a restart the
+/// bridge must not use that id for another message before it is released.
 #[test]
 fn what_was_half_way_at_a_server_takes_no_other_message_with_it_after_a_restart() {
     const IDS: usize = u16::MAX as usize;
@@ -167,7 +170,7 @@ fn a_bridge_changes_its_server_or_client_id_and_back_and_goes_on() {
     }
 }
 
-/// What went out and was not answered is waited for.
+/// On a reload the bridge waits for the acknowledgements of the messages in flight.
 #[test]
 fn what_is_under_way_while_a_bridge_changes_comes_once() {
     const CHANGES: usize = 4;
@@ -226,7 +229,7 @@ fn a_message_half_way_at_a_server_comes_once_where_the_bridge_stays() {
     }
 }
 
-/// Whatever a server says behind it.
+/// The server sends DISCONNECT directly behind the PUBCOMP.
 #[test]
 fn what_a_server_completes_before_it_goes_comes_once() {
     let far = TestBroker::start(&[]);
@@ -242,7 +245,8 @@ fn what_a_server_completes_before_it_goes_comes_once() {
     assert_eq!(sub.finish(), (Some(0), "one\ntwo\n".to_string()));
 }
 
-/// A line on which DISCONNECT comes with the first PUBCOMP.
+/// Starts a proxy that sends DISCONNECT to the bridge directly behind the first PUBCOMP, and closes
+/// the connection.
 fn goes_when_done(far: SocketAddr) -> SocketAddr {
     let gone = AtomicBool::new(false);
     tap(
@@ -262,7 +266,8 @@ fn is_completion(packet: &[u8]) -> bool {
     PacketType::from_byte(packet[0]) == Some(PacketType::PubComp)
 }
 
-/// What the process knows of it nobody knows after it, so it waits for the answer.
+/// Only the running process knows the state of a QoS 2 exchange with one of several servers, so a
+/// reload or SIGTERM must wait for PUBCOMP.
 #[test]
 fn a_message_half_way_comes_once_when_options_change_and_when_the_process_ends() {
     for signal in ["HUP", "TERM"] {
@@ -289,7 +294,8 @@ fn a_message_half_way_comes_once_when_options_change_and_when_the_process_ends()
     }
 }
 
-/// A line on which PUBCOMP takes some time, and whoever wants to know hears of it before.
+/// Starts a proxy that delays each PUBCOMP by 400 ms, and reports its arrival to `late` before the
+/// delay.
 fn late_completion(far: SocketAddr, late: Sender<()>) -> SocketAddr {
     tap(
         far,
@@ -331,7 +337,8 @@ fn what_has_no_room_here_is_no_reason_to_go_to_the_next_server() {
     assert_eq!(sub.finish(), (Some(0), "x\n".to_string()));
 }
 
-/// At the one where it is, and at the one where it was.
+/// A bridge that is removed from the file ends its sessions at the current server and at the
+/// earlier one.
 #[test]
 fn a_bridge_that_leaves_the_file_ends_its_sessions_there() {
     for (kind, first, _) in fars("servers-leaves") {
@@ -366,8 +373,8 @@ fn a_bridge_that_leaves_the_file_ends_its_sessions_there() {
     }
 }
 
-/// What is at the other broker belongs to the client id. A retained message shows when the bridge
-/// has subscribed.
+/// The remote session belongs to the client id, not to the name of the bridge. The arrival of a
+/// retained message shows that the bridge has subscribed.
 #[test]
 fn a_bridge_with_another_name_has_what_waits_for_its_client_id() {
     for (kind, far, _) in fars("servers-renamed") {
@@ -408,7 +415,8 @@ fn a_bridge_with_another_name_has_what_waits_for_its_client_id() {
     }
 }
 
-/// It cannot say what it takes, nor why it hangs up.
+/// A server of MQTT 3.1.1 can neither announce its Maximum Packet Size nor state the reason for
+/// which it closes the connection.
 #[test]
 fn what_is_too_large_for_a_broker_of_3_1_1_is_named_and_can_be_dropped() {
     let Some((_mosquitto, port)) = mosquitto_with("servers-large", "max_packet_size 1024\n") else {

@@ -1,5 +1,5 @@
-//! What is to be known of a bridge: its queue in bytes and time, how fast it is, what went wrong
-//! last, and how it waits between two attempts.
+//! Reported state of a bridge: queue in messages, bytes and age, throughput, the last error, and
+//! the pauses between attempts to connect.
 
 use crate::bridges::{BOTH, edge, servers, wait_for_value};
 use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
@@ -14,7 +14,7 @@ fn number(broker: &TestBroker, value: &str, is_right: impl Fn(u64) -> bool) -> u
     found.parse().expect("it was one")
 }
 
-/// What only the disk has for it after a start counts as it did before.
+/// After a restart, messages that exist only in the store count like the messages in memory.
 #[test]
 fn what_waits_is_told_in_messages_bytes_and_time_through_a_kill_too() {
     let data = scratch("state-waits-data").display().to_string();
@@ -84,7 +84,8 @@ fn why_a_server_refuses_is_the_last_error() {
     assert_eq!(wait_for_value(&near, "connects", |value| !value.is_empty()), "0");
 }
 
-/// From `retry_min_ms` on twice as long each time, by up to a half shorter, until `retry_max_s`.
+/// The pause starts at `retry_min_ms`, doubles with each attempt up to `retry_max_s`, and is
+/// shortened at random by up to one half.
 #[test]
 fn a_bridge_that_is_refused_waits_longer_and_longer() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
@@ -109,8 +110,8 @@ fn a_bridge_that_is_refused_waits_longer_and_longer() {
     }
 }
 
-/// Over plain TCP the shard passes messages on by itself: the thread that has the bridge's task
-/// sleeps meanwhile.
+/// Over plain TCP the shard itself relays the messages, so the thread with the task of the bridge
+/// must not wake.
 #[test]
 fn no_thread_but_the_shards_wakes_for_messages_over_plain_tcp() {
     const COUNT: u64 = 1000;
@@ -128,7 +129,7 @@ fn no_thread_but_the_shards_wakes_for_messages_over_plain_tcp() {
     assert!(more < COUNT / 4, "{more} wake-ups for {COUNT} messages");
 }
 
-/// How often threads of this name have slept and woken.
+/// Returns the number of voluntary context switches of all threads with this name.
 fn wake_ups(process: u32, name: &str) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
     let of_thread = |thread: std::path::PathBuf| {

@@ -1,5 +1,5 @@
-//! Bridges, between two of ours and to mosquitto: what goes over, and that nothing is lost when
-//! either side or the line between them goes.
+//! Bridges between two godwit brokers, and to mosquitto: forwarding in both directions, without
+//! loss when either broker or the connection fails.
 
 use crate::bridge_peers::{named, publish_lines};
 use crate::broker::{PATIENCE, TestBroker, TestProgram, godwit, run, scratch};
@@ -13,7 +13,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A broker with a bridge, whose options stand below `[[bridge]]`.
+/// Starts a broker with one bridge; `bridge` is the text of its `[[bridge]]` table. Returns the
+/// broker and its configuration file.
 pub(crate) fn edge(name: &str, bridge: &str, more: &[&str]) -> (TestBroker, std::path::PathBuf) {
     let folder = scratch(name);
     let file = folder.join("godwit.toml");
@@ -51,7 +52,7 @@ fn publish(port: &str, arguments: &[&str]) {
     clients::publish(port, &[&["-V", "5"], arguments].concat());
 }
 
-/// What one value of the tree comes to.
+/// Waits until a value below `$SYS/broker/bridge/b/` satisfies `is_right`. Returns the value.
 pub(crate) fn wait_for_value(
     broker: &TestBroker,
     value: &str,
@@ -68,15 +69,15 @@ pub(crate) fn wait_for_value(
     }
 }
 
-/// Until what was published before is done, here and there.
+/// Waits until the bridge has neither queued messages nor messages in flight.
 pub(crate) fn wait_until_done(broker: &TestBroker) {
     wait_for_round(broker);
     wait_for_value(broker, "queue/messages", |value| value == "0");
     wait_for_value(broker, "queue/in_flight", |value| value == "0");
 }
 
-/// Values of `$SYS` are as old as the last round of them, and only what has changed is said again.
-/// This one changes by our asking. The second one was taken after we came.
+/// Waits for a `$SYS` round newer than this call: a round publishes changed values only, and the
+/// second value of `messages/sent` comes after the subscription.
 pub(crate) fn wait_for_round(broker: &TestBroker) {
     let (port, changing) = (broker.port(), "$SYS/broker/messages/sent");
     let (_, rounds, _) = run(&["sub", "-p", &port, "-t", changing, "-R", "-C", "2", "-W", "10"]);
@@ -179,11 +180,12 @@ fn rows_that_a_rule_sends_to_a_bridge_are_not_lost_and_not_doubled_by_kills() {
 enum BridgeCase {
     In,
     Out,
-    /// Only the process knows what is half-way there.
+    /// Outward to several servers, where only the process knows the unfinished QoS 2 exchanges.
     OutToSeveral,
 }
 
-/// Every message that one broker acknowledged is at the other one, once, whoever was killed.
+/// Kills both brokers in turn during a flow of messages, and checks that each acknowledged message
+/// arrives exactly once at the other broker.
 fn killed(name: &str, rules: &str, way: BridgeCase) {
     let is_outward = way != BridgeCase::In;
     let data = |side: &str| scratch(&format!("{name}-{side}")).display().to_string();
@@ -391,7 +393,8 @@ status_topic = \"site/status\"
     assert_eq!(status, "0\n");
 }
 
-/// This system takes all of it at once, and the question whether anybody is there stands behind it.
+/// The kernel accepts much data at once, so a PINGREQ waits behind it on a slow connection. The
+/// bridge must wait for PINGRESP as long as the data makes progress.
 #[test]
 fn a_question_that_stands_behind_much_is_waited_for_while_that_gets_on() {
     let addresses = [nowhere(), nowhere()];
@@ -484,7 +487,7 @@ fn mosquitto_is_bridged_in_both_versions_without_echoes() {
     }
 }
 
-/// With the notifications that it sends below `$SYS/` by default.
+/// mosquitto's bridge publishes its notifications below `$SYS/` by default.
 #[test]
 fn mosquitto_bridges_to_us_in_both_versions() {
     for version in ["mqttv311", "mqttv50"] {
@@ -515,7 +518,8 @@ fn mosquitto_bridges_to_us_in_both_versions() {
     }
 }
 
-/// A session of 3.1.1 that is begun anew ends with its connection: it has to be begun twice.
+/// In MQTT 3.1.1 a session with Clean Session 1 ends with its connection: to begin a new session,
+/// the bridge connects twice.
 #[test]
 fn what_waits_at_a_broker_of_3_1_1_comes_after_the_first_kill_too() {
     let Some(port) = mosquitto("bridge-first") else { return };
@@ -537,7 +541,7 @@ fn what_waits_at_a_broker_of_3_1_1_comes_after_the_first_kill_too() {
     assert_eq!((code, came.as_str()), (Some(0), "waited\n"));
 }
 
-/// mosquitto gives a client half as long again as its keep-alive.
+/// mosquitto disconnects a client after 1.5 times the keep-alive.
 #[test]
 fn a_quiet_bridge_stays_connected() {
     let Some(port) = mosquitto("bridge-quiet") else { return };
@@ -574,7 +578,7 @@ fn nobody_else_has_a_links_name() {
     assert_eq!(code, Some(0x85), "{stderr}");
 }
 
-/// mosquitto on a port of its own, if it is here.
+/// Starts mosquitto on a free port. Returns `None` if mosquitto is not installed.
 pub(crate) fn mosquitto(name: &str) -> Option<(TestProgram, u16)> {
     mosquitto_with(name, "")
 }

@@ -1,4 +1,4 @@
-//! A running `godwit`, and other programs beside it: started, watched, ended.
+//! Test processes: a running `godwit`, and other programs.
 
 use crate::ports::free_port;
 use std::ffi::OsStr;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 pub(crate) const GODWIT: &str = env!("CARGO_BIN_EXE_godwit");
 
-/// Any process whose stderr is read line by line.
+/// A process whose stderr is read line by line.
 pub(crate) struct TestProgram {
     child: Child,
     lines: Receiver<String>,
-    /// Every line so far.
+    /// All lines of stderr so far.
     seen: Vec<String>,
-    /// So many of them were waited for or passed over.
+    /// Number of lines of `seen` that `wait_for` has passed.
     looked_at: usize,
 }
 
@@ -32,7 +32,8 @@ impl TestBroker {
         TestBroker::start_with(&[], arguments)
     }
 
-    /// With storage in memory, unless the arguments name a folder.
+    /// Starts a broker with these environment variables, in memory unless the arguments contain
+    /// `--data`.
     pub(crate) fn start_with(environment: &[(&str, &str)], arguments: &[&str]) -> TestBroker {
         let mut command = godwit(arguments);
         if !arguments.contains(&"--data") {
@@ -44,7 +45,7 @@ impl TestBroker {
         TestBroker::announced(TestProgram::start(command))
     }
 
-    /// Where its banner says that it listens.
+    /// Waits for the banner of a started broker, and reads the address of the listener from it.
     pub(crate) fn announced(mut program: TestProgram) -> TestBroker {
         let line = program.wait_for("listening on  tcp://");
         let address = line.split("tcp://").nth(1).expect("the banner names the address");
@@ -76,12 +77,14 @@ impl TestProgram {
         TestProgram { child, lines, seen: Vec::new(), looked_at: 0 }
     }
 
-    /// The next line of stderr that contains `text`.
+    /// Waits for the next line of stderr that contains `text`, and returns the line. Panics after
+    /// `PATIENCE`.
     pub(crate) fn wait_for(&mut self, text: &str) -> String {
         self.wait_within(PATIENCE, text)
     }
 
-    /// However many other lines come.
+    /// Does the work of [`TestProgram::wait_for`] with another timeout. Lines without `text` are
+    /// skipped.
     fn wait_within(&mut self, patience: Duration, text: &str) -> String {
         let until = Instant::now() + patience;
         loop {
@@ -101,13 +104,13 @@ impl TestProgram {
         panic!("no line with {text:?} came, but\n{}", self.seen.join("\n"));
     }
 
-    /// Whether any line of stderr so far contains `text`.
+    /// Returns whether any line of stderr so far contains `text`.
     pub(crate) fn has_said(&mut self, text: &str) -> bool {
         self.seen.extend(self.lines.try_iter());
         self.seen.iter().any(|line| line.contains(text))
     }
 
-    /// Every line of stderr so far.
+    /// Returns all lines of stderr that were read so far.
     pub(crate) fn seen(&self) -> &[String] {
         &self.seen
     }
@@ -126,7 +129,7 @@ impl TestProgram {
         self.child.wait().expect("the program was started").code()
     }
 
-    /// Lets it end by itself: its exit code and what it printed.
+    /// Waits for the process to end by itself. Returns the exit code and stdout.
     pub(crate) fn finish(self) -> (Option<i32>, String) {
         let (code, printed) = self.finish_bytes();
         (code, String::from_utf8(printed).expect("stdout is text"))
@@ -153,7 +156,7 @@ impl Drop for TestProgram {
     }
 }
 
-/// Without the environment's own options.
+/// Returns a command that runs `godwit` without the `GODWIT_*` variables of the environment.
 pub(crate) fn godwit<S: AsRef<OsStr>>(arguments: &[S]) -> Command {
     let mut command = Command::new(GODWIT);
     for (name, _) in std::env::vars_os() {
@@ -165,7 +168,7 @@ pub(crate) fn godwit<S: AsRef<OsStr>>(arguments: &[S]) -> Command {
     command
 }
 
-/// Runs to its end: exit code, stdout, stderr.
+/// Runs `godwit` to its end. Returns exit code, stdout and stderr.
 pub(crate) fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } =
         godwit(arguments).stdin(Stdio::null()).output().expect("godwit can be run");
@@ -173,7 +176,7 @@ pub(crate) fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-/// An empty folder of this test's own.
+/// Creates an empty folder for a test.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&folder);
@@ -181,7 +184,7 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
     folder
 }
 
-/// How long anything may take on a busy host.
+/// Timeout of every wait, long enough for a busy host.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]

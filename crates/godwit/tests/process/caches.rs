@@ -1,5 +1,5 @@
-//! `[[cache]]` on the real program: read by our own clients, from any shard, changed by SIGHUP, and
-//! told what is wrong with its options.
+//! `[[cache]]` with the real program: requests of clients on any shard, changes by SIGHUP, and
+//! errors of wrong options.
 
 use crate::broker::{TestBroker, run, scratch};
 use crate::clients::{publish, subscriber};
@@ -19,7 +19,8 @@ fn write(path: &Path, text: &str) -> String {
     path.display().to_string()
 }
 
-/// Asks with `payload` from a connection of its own, and takes so many answers, in their order.
+/// Sends a cache request with `payload` from a new connection, and returns the first `count`
+/// responses in order.
 fn ask(port: &str, topic: &str, payload: &str, count: &str) -> String {
     let answers = subscriber(port, &["-t", "answers", "-V", "5", "-q", "1", "-C", count]);
     let asked = ["-V", "5", "-t", topic, "-m", payload, "-q", "1"];

@@ -1,4 +1,5 @@
-//! Our own clients over everything that carries MQTT, and what they say where it does not.
+//! `godwit pub` and `godwit sub` over every transport of MQTT, and their errors when a transport
+//! fails.
 
 use crate::broker::{TestProgram, godwit, run};
 use crate::doors::{CertificateFolder, ListenerBroker, refs};
@@ -22,7 +23,7 @@ fn serve(certs: &CertificateFolder, more: &[&str]) -> ListenerBroker {
     ListenerBroker::start(&refs(&certs.serve(more)))
 }
 
-/// `-h URL` and the CA, where the URL is of something that has one.
+/// Returns the arguments that connect to `url`: `-h`, and the CA file for a transport with TLS.
 fn at<'a>(url: &'a str, ca: &'a str) -> Vec<&'a str> {
     let is_plain = url.starts_with("tcp") || url.starts_with("ws:");
     if is_plain { vec!["-h", url] } else { vec!["-h", url, "--cafile", ca] }

@@ -1,5 +1,5 @@
-//! A test CA and what it vouches for, good and bad, as PEM files. `cargo x certs` writes the same
-//! for hands.
+//! Creates a test CA with valid and invalid certificates, as PEM files. `cargo x certs` writes the
+//! same files.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, Error,
@@ -9,7 +9,8 @@ use rcgen::{
 use std::fs;
 use std::path::Path;
 
-/// One certificate: its file, its CN, its other names, and for whom it is.
+/// A certificate to create: file name, common name, alternative names, and whether a server or a
+/// client uses it.
 struct CertificateSpec {
     file: &'static str,
     common_name: &'static str,
@@ -55,7 +56,7 @@ const WANTED: &[CertificateSpec] = &[
     },
 ];
 
-/// Writes `ca.pem`, a `.pem` and a `.key` for each that it vouches for, `crl.pem`, and beside them
+/// Writes `ca.pem` and `crl.pem`, a `.pem` and a `.key` file for each certificate of the CA, and
 /// `stranger.pem` of another CA.
 pub(crate) fn make(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let ours = authority(folder, "ca", "Godwit test CA")?;
@@ -75,7 +76,7 @@ pub(crate) fn make(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The server's certificate anew, of another key, as when it is renewed.
+/// Replaces the server certificate by one with a new key, as a renewal does.
 #[allow(dead_code, reason = "only tests renew")]
 pub(crate) fn renew(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let ours = authority(folder, "ca", "Godwit test CA")?;

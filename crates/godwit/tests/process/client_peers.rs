@@ -1,5 +1,5 @@
-//! `godwit pub` and `godwit sub` against a broker that does not keep to the protocol, or that does
-//! what ours rarely does.
+//! `godwit pub` and `godwit sub` against a scripted broker that violates the protocol, or uses
+//! features which godwit rarely uses.
 
 use crate::broker::run;
 use mqtt::{Packet, PropertiesBuf, Property, ProtocolVersion, Publish, QoS};
@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// A broker of 5.0 that answers each packet by a script. Returns its port and the packets that
-/// came, as transcripts write them.
+/// Starts a broker of MQTT 5.0 whose response to each packet is given by `answer`. Returns its
+/// port, and the received packets in the notation of transcripts.
 fn scripted_broker(
     answer: impl Fn(&Packet<'_>) -> Vec<u8> + Send + 'static,
 ) -> (String, Receiver<String>) {
@@ -46,7 +46,7 @@ fn serve(mut stream: TcpStream, told: &Sender<String>, answer: &impl Fn(&Packet<
 
 const CONNACK: &[u8] = b"\x20\x03\0\0\0";
 
-/// Waits for the end of the connection: the packets of a client, without CONNECT.
+/// Returns the packets of a client up to DISCONNECT, without CONNECT.
 fn packets(came: &Receiver<String>) -> Vec<String> {
     let mut all = Vec::new();
     while let Ok(packet) = came.recv_timeout(Duration::from_secs(20)) {
@@ -105,7 +105,7 @@ fn a_refused_message_is_over() {
     assert_eq!(packets(&came).len(), 2, "there is nothing to release");
 }
 
-/// PUBLISH that names its topic by an alias, and by itself where there is one.
+/// Appends a QoS 2 PUBLISH with a topic alias and a topic, which may be empty.
 fn aliased(topic: &str, alias: u16, id: u16, out: &mut Vec<u8>) {
     let mut properties = PropertiesBuf::default();
     properties.push(Property::TopicAlias(alias));
@@ -121,7 +121,7 @@ fn aliased(topic: &str, alias: u16, id: u16, out: &mut Vec<u8>) {
     publish.encode(ProtocolVersion::V5, out);
 }
 
-/// What a broker sends behind SUBACK.
+/// Starts a scripted broker that sends the bytes of `behind` directly after SUBACK.
 fn subscribed_and(behind: impl Fn(&mut Vec<u8>) + Send + 'static) -> (String, Receiver<String>) {
     scripted_broker(move |packet| match packet {
         Packet::Connect(_) => CONNACK.to_vec(),

@@ -1,5 +1,5 @@
-//! `godwit pub` and `godwit sub` against our broker, against mosquitto's broker and beside its
-//! clients, where those are installed.
+//! `godwit pub` and `godwit sub` with godwit, with mosquitto's broker, and together with
+//! mosquitto's clients, if installed.
 
 use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
 use crate::installed::{installed, is_installed};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// A `sub` whose subscription is in force.
+/// Starts `godwit sub` and waits for its SUBACK.
 pub(crate) fn subscriber(port: &str, arguments: &[&str]) -> TestProgram {
     let fixed = ["sub", "-p", port, "-d"];
     let mut sub = TestProgram::start(godwit(&[&fixed, arguments].concat()));
@@ -200,7 +200,8 @@ fn our_clients_work_with_mosquittos_broker() {
     }
 }
 
-/// Another program may take the port before mosquitto does.
+/// Starts mosquitto on a free port, and tries another port if another program has taken the port in
+/// between.
 fn mosquitto(program: &Path) -> (String, TestProgram) {
     loop {
         let port = unused_port();
@@ -221,7 +222,7 @@ pub(crate) fn unused_port() -> String {
     free_port().to_string()
 }
 
-/// Where nobody listens, until somebody does.
+/// Returns an address of the loopback interface on which no process listens.
 pub(crate) fn nowhere() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }

@@ -1,5 +1,5 @@
-//! A process that may open few files: clients use up their share of them, and what is durable goes
-//! on all the same.
+//! A process with a low limit of file descriptors: clients use up their share, and the store, links
+//! and reloads still work.
 
 use crate::broker::{PATIENCE, TestBroker, TestProgram, godwit, run, scratch};
 use crate::doors::{CONNACK, CONNECT, CertificateFolder, refs};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The real program where only so many descriptors may be open.
+/// Starts `godwit` with a limit on open file descriptors.
 fn limited(descriptors: u32, arguments: &[&str]) -> TestProgram {
     let mut command = Command::new("sh");
     let shell = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
@@ -34,7 +34,8 @@ fn urls(program: &mut TestProgram, count: usize) -> Vec<String> {
 trait DescriptorStream: Read + Write {}
 impl<T: Read + Write> DescriptorStream for T {}
 
-/// A connection to a listener of any kind that knows no other limit than the kernel's.
+/// Connects to a listener of any kind. The kernel completes the connection even if the broker does
+/// not accept it.
 fn connect(url: &str) -> Box<dyn DescriptorStream> {
     let soon = Some(Duration::from_millis(700));
     if let Some(path) = url.strip_prefix("unix://") {
@@ -48,7 +49,8 @@ fn connect(url: &str) -> Box<dyn DescriptorStream> {
     Box::new(stream)
 }
 
-/// Whether it is let in soon; it stays, in or out.
+/// Connects, and returns whether the broker accepts the client within 700 ms. The connection stays
+/// open in both cases.
 fn comes_in(url: &str) -> (bool, Box<dyn DescriptorStream>) {
     let mut stream = connect(url);
     let (words, expected): (&[u8], &[u8]) = match url.starts_with("ws") {
@@ -145,7 +147,7 @@ fn what_is_durable_goes_on_when_clients_have_used_up_their_descriptors() {
     assert_eq!(code, Some(0), "{why}");
 }
 
-/// Options are read again, with their certificates and rules, while clients have all that they may.
+/// A reload reads certificates and rules while clients use all descriptors that clients may have.
 #[test]
 fn options_are_read_again_when_clients_have_used_up_their_descriptors() {
     let folder = scratch("descriptors-reload");
@@ -165,8 +167,9 @@ fn options_are_read_again_when_clients_have_used_up_their_descriptors() {
     drop(held);
 }
 
-/// A server of rules that is asked over a new connection each time, a sink that begins new files, a
-/// bridge whose other broker comes up late, and certificates that are read again.
+/// Four components that open descriptors later: an authorization server with a new connection per
+/// request, a sink that creates files, a bridge whose remote broker starts late, and certificates
+/// that are read again.
 #[test]
 fn links_and_servers_are_reached_when_clients_have_used_up_their_descriptors() {
     let certs = CertificateFolder::new("descriptors-links");

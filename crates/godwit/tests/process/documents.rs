@@ -4,7 +4,8 @@ use crate::broker::{run, scratch};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Runs a program of the host, and returns what it writes; `None` where the host has it not.
+/// Runs a program of the host. Returns exit code, stdout and stderr, or `None` if the program is
+/// not installed.
 fn run_tool(program: &str, arguments: &[&str]) -> Option<(Option<i32>, String, String)> {
     let mut command = Command::new(program);
     let command = command.args(arguments).env("MANWIDTH", "200").env("LC_ALL", "C");
@@ -22,7 +23,7 @@ fn write_completions(folder: &Path, shell: &str) -> String {
     file.to_str().expect("text").to_string()
 }
 
-/// `words` is a command line whose last word is completed.
+/// Returns the completions which a bash script offers for the last of `words`.
 fn complete(script: &str, words: &[&str]) -> Vec<String> {
     let last = words.len() - 1;
     let line = format!(

@@ -1,4 +1,5 @@
-//! A broker with any listeners, and the programs that knock: our clients, mosquitto's, openssl.
+//! A broker with several listeners, and the programs that connect to them: `godwit pub` and `godwit
+//! sub`, mosquitto's clients, and openssl.
 
 use crate::broker::{TestProgram, godwit, scratch};
 use crate::certs;
@@ -8,12 +9,13 @@ use std::process::{Command, Output, Stdio};
 
 pub(crate) struct ListenerBroker {
     pub(crate) program: TestProgram,
-    /// Where it listens, in the order of its options.
+    /// URLs of the listeners, in the order of the options.
     pub(crate) urls: Vec<String>,
 }
 
 impl ListenerBroker {
-    /// On the listeners that the arguments name, with nothing stored unless they name a folder.
+    /// Starts a broker with the listeners of the arguments, in memory unless the arguments contain
+    /// `--data`.
     pub(crate) fn start(arguments: &[&str]) -> ListenerBroker {
         let mut command = godwit(arguments);
         if !arguments.contains(&"--data") {
@@ -33,13 +35,13 @@ impl ListenerBroker {
         ListenerBroker { program, urls }
     }
 
-    /// The port of a URL.
+    /// Returns the port of the listener with the index `at`.
     pub(crate) fn port(&self, at: usize) -> String {
         self.urls[at].rsplit(':').next().expect("a port").to_string()
     }
 }
 
-/// A folder with every certificate.
+/// A folder with all certificates of [`certs::make`](crate::certs::make).
 pub(crate) struct CertificateFolder {
     pub(crate) folder: PathBuf,
 }
@@ -55,7 +57,7 @@ impl CertificateFolder {
         self.folder.join(file).to_str().expect("the path is text").to_string()
     }
 
-    /// `--set KEY=FILES`, in pairs.
+    /// Returns arguments `--set KEY=PATH,...` for pairs of an option and file names of this folder.
     pub(crate) fn set(&self, pairs: &[(&str, &str)]) -> Vec<String> {
         let one = |(key, files): &(&str, &str)| {
             let files: Vec<String> = files.split(',').map(|file| self.path(file)).collect();
@@ -64,7 +66,7 @@ impl CertificateFolder {
         pairs.iter().flat_map(one).collect()
     }
 
-    /// What a tls listener needs, and `more`.
+    /// Returns the options of the server certificate and its key, followed by `more`.
     pub(crate) fn serve(&self, more: &[&str]) -> Vec<String> {
         let mut arguments =
             self.set(&[("tls.certificate", "server.pem"), ("tls.key", "server.key")]);
@@ -79,10 +81,11 @@ pub(crate) fn refs(arguments: &[String]) -> Vec<&str> {
 
 /// A CONNECT of 3.1.1 with the client id `c`.
 pub(crate) const CONNECT: &[u8] = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01c";
-/// What follows it, if all is well.
+/// The CONNACK of a successful [`CONNECT`].
 pub(crate) const CONNACK: &[u8] = b"\x20\x02\0\0";
 
-/// `openssl s_client` that sends a CONNECT: whether a CONNACK came, and all that it said.
+/// Runs `openssl s_client` with CONNECT and DISCONNECT as input. Returns whether the output
+/// contains CONNACK, and the output as text.
 pub(crate) fn s_client(port: &str, arguments: &[&str]) -> (bool, String) {
     // DISCONNECT ends it where all is well.
     let said = s_client_bytes(port, arguments, &[CONNECT, b"\xe0\0"].concat());
@@ -90,13 +93,13 @@ pub(crate) fn s_client(port: &str, arguments: &[&str]) -> (bool, String) {
     (welcomed, String::from_utf8_lossy(&said).into_owned())
 }
 
-/// The same that sends anything.
+/// Runs `openssl s_client` with `words` as input, and returns the output as text.
 #[cfg(feature = "psk")]
 pub(crate) fn s_client_saying(port: &str, arguments: &[&str], words: &[u8]) -> String {
     String::from_utf8_lossy(&s_client_bytes(port, arguments, words)).into_owned()
 }
 
-/// All that it said.
+/// Runs `openssl s_client` with `words` as input. Returns the bytes of stdout and stderr.
 fn s_client_bytes(port: &str, arguments: &[&str], words: &[u8]) -> Vec<u8> {
     let address = format!("127.0.0.1:{port}");
     let mut child = Command::new("openssl")
@@ -115,7 +118,7 @@ fn s_client_bytes(port: &str, arguments: &[&str], words: &[u8]) -> Vec<u8> {
     [stdout, stderr].concat()
 }
 
-/// Whose certificate it is, as `s_client` showed it.
+/// Returns the subject of the server certificate in the output of `s_client`.
 pub(crate) fn subject(said: &str) -> &str {
     said.lines().find_map(|line| line.strip_prefix("subject=")).unwrap_or("nobody").trim()
 }

@@ -1,4 +1,4 @@
-//! `godwit store`: a data folder is checked, and carried from one place to another.
+//! `godwit store`: checks a data folder, and moves its contents by export and import.
 
 use crate::broker::{GODWIT, TestBroker, godwit, run, scratch};
 use std::io::Write;
@@ -49,7 +49,8 @@ fn a_line_that_is_no_export_is_refused_by_its_number() {
     assert!(stderr.starts_with(why), "{stderr}");
 }
 
-/// The last line of an export is the number of its pairs.
+/// The last line of an export contains the number of pairs, so an import detects a truncated or
+/// incomplete export.
 #[test]
 fn what_is_not_a_whole_export_is_refused() {
     let folder = scratch("store-cut").join("data");
@@ -72,7 +73,7 @@ fn what_is_not_a_whole_export_is_refused() {
     assert_eq!(import(&folder, "{ \"pairs\" : 0 }\n"), (Some(0), "godwit: 0 pairs\n".to_string()));
 }
 
-/// Not even a store without anything in it, on which a broker would start.
+/// A failed import must not leave an empty store, on which a broker would start.
 #[test]
 fn an_import_that_fails_leaves_the_data_folder_as_it_was() {
     let home = scratch("store-failed-import");
@@ -98,7 +99,7 @@ fn an_import_that_fails_leaves_the_data_folder_as_it_was() {
     assert_eq!((whole.0, whole.1.as_str()), (Some(0), LINES));
 }
 
-/// A limit of the process stands for a disk that is full.
+/// A file size limit of the process (`ulimit -f`) stands in for a full disk.
 #[test]
 fn an_import_that_has_no_room_ends_and_leaves_nothing() {
     let folder = scratch("store-no-room").join("data");
@@ -166,7 +167,7 @@ fn a_wrong_command_line_is_refused() {
     }
 }
 
-/// Why the broker does not start on a folder.
+/// Returns the error text of a broker that refuses to start on the data folder.
 fn refused(data: &str) -> String {
     let (code, stdout, stderr) = run(&["serve", "--data", data, "--listen", "tcp://127.0.0.1:0"]);
     assert_eq!((code, stdout.as_str()), (Some(1), ""));

@@ -1,5 +1,5 @@
-//! Configurations of other brokers: what is written is accepted by `check`, what is wrong writes
-//! nothing, and a broker runs on what came out.
+//! Import of other brokers' configurations: `check` accepts every written file, a wrong source
+//! writes no file, and a broker runs with the result.
 
 use crate::bridges::mosquitto;
 use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
@@ -12,8 +12,8 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
 }
 
-/// The samples in a folder of the test's own, which stands in them in the place of `/etc` and
-/// `/var`, with the files that they name.
+/// Copies the samples and the files to which they refer into a new folder, which replaces `/etc`
+/// and `/var` in their texts.
 fn samples(name: &str) -> PathBuf {
     let folder = scratch(name);
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import");
@@ -131,8 +131,8 @@ fn what_is_written_is_accepted_and_says_where_it_comes_from() {
     assert!(rules.contains("nanomq_acl.conf:4 a rule\n[[rule]]\ndeny = \"subscribe\""), "{rules}");
 }
 
-/// What came of a sample stands in `expected`, rules behind it, without comments.
-/// `UPDATE_EXPECT=1` writes it anew: read it before you keep it.
+/// Compares the written options and rules of a sample, without comments, with the file in
+/// `expected`. `UPDATE_EXPECT=1` rewrites that file.
 fn as_expected(folder: &Path, sample: &str, written: &str) {
     let (options, _) = written.split_once("\n# no equal:\n").expect("a list");
     let rules = folder.join(sample).with_extension("rules.toml");
@@ -214,7 +214,7 @@ fn a_folder_or_kind_in_the_place_of_the_file_is_answered_with_what_is_right() {
     }
 }
 
-/// A broker with a source of its own, written to where only the test looks.
+/// Imports a configuration text, and starts a broker with the result.
 fn start(folder: &Path, source: &str) -> TestBroker {
     let (file, out) = (folder.join("small.conf"), folder.join("small.toml"));
     fs::write(&file, source).expect("a file of the test's own");
@@ -228,7 +228,8 @@ fn start(folder: &Path, source: &str) -> TestBroker {
     ])))
 }
 
-/// Who may, on a broker that knows ann and lets her do things below `plant`.
+/// Checks authentication and rules of a broker on which the user ann may publish and subscribe
+/// below `plant`.
 fn passes_messages(broker: &TestBroker) {
     let port = broker.port();
     let mut reader = godwit(&["sub", "-p", &port, "-u", "ann", "-P", "annsecret", "-q", "1"]);
@@ -269,7 +270,7 @@ fn a_broker_runs_on_what_came_from_nanomq() {
     passes_messages(&start(&folder, &source));
 }
 
-/// The bridge of a mosquitto.conf, beside mosquitto itself.
+/// The bridge of an imported mosquitto.conf forwards messages to a real mosquitto.
 #[test]
 fn a_bridge_that_came_from_mosquitto_carries_messages_to_mosquitto() {
     let Some((_far, far)) = mosquitto("import-bridge-far") else { return };

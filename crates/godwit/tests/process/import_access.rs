@@ -1,5 +1,6 @@
-//! Who may come in, and do what: the table `tests/import/mosquitto_access.txt`, asked of mosquitto
-//! itself and of what `godwit import` makes of the same file. What came out is never more open.
+//! Access control after an import: each question of the table `tests/import/mosquitto_access.txt`
+//! is put to mosquitto and to the broker with the imported configuration. The imported broker must
+//! never permit more.
 
 use crate::broker::{PATIENCE, godwit, run, scratch};
 use crate::certs;
@@ -14,10 +15,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const TABLE: &str = include_str!("../import/mosquitto_access.txt");
-/// As long as nothing comes that is not to come.
+/// Time without a packet after which a message counts as not delivered.
 const NOTHING: Duration = Duration::from_millis(400);
 
-/// A configuration and what is asked about it.
+/// A mosquitto configuration with its files, and the questions about its access control.
 #[derive(Default)]
 struct AccessCase {
     name: String,
@@ -127,7 +128,8 @@ fn an_import_lets_nobody_in_whom_mosquitto_keeps_out() {
     assert!(wrongs.is_empty(), "{}", wrongs.join("\n"));
 }
 
-/// The files of a case, and its configuration.
+/// Writes the files of a case and its configuration, with these ports for the listeners. Returns
+/// the path of the configuration.
 fn prepare(folder: &Path, case: &AccessCase, ports: &[String; 3]) -> PathBuf {
     let shown = folder.display().to_string();
     for (file, users) in [("users", &["ann:x", "bob:y", "dev:z"][..]), ("others", &["eve:x"])] {
@@ -170,11 +172,12 @@ fn prepare(folder: &Path, case: &AccessCase, ports: &[String; 3]) -> PathBuf {
     path
 }
 
-/// A broker that has said that it is there.
+/// A started broker that has reported its readiness.
 struct ReadyBroker(Child);
 
 impl ReadyBroker {
-    /// None where it ends instead.
+    /// Starts a broker and waits until its log contains `word`. Returns `None` if the process ends
+    /// before.
     fn start(mut command: Command, log: &Path, word: &str) -> Option<ReadyBroker> {
         let file = File::create(log).expect("a file of the test's own");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
@@ -200,7 +203,8 @@ impl Drop for ReadyBroker {
     }
 }
 
-/// None where this host has no such address.
+/// Returns the answer to each question of the case; `None` if this host lacks the address that the
+/// question needs.
 fn answers(
     case: &AccessCase,
     folder: &Path,
@@ -221,7 +225,7 @@ fn answers(
     case.questions.iter().map(answer).collect()
 }
 
-/// An address of this host that is not loopback, if it has any.
+/// Returns an address of this host other than loopback, if there is one.
 fn outer() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -270,7 +274,7 @@ fn connects_by_tls(client: &str, files: &[&str], address: SocketAddr, folder: &P
     status.expect("mosquitto_pub can be run").success()
 }
 
-/// A client of MQTT 5.0.
+/// A connection of an MQTT 5.0 client.
 pub(crate) struct AccessTestConn {
     stream: TcpStream,
     read: Vec<u8>,
@@ -287,7 +291,8 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
 }
 
 impl AccessTestConn {
-    /// `NAME:PASSWORD#ID`; none where it is not let in.
+    /// Connects as `NAME:PASSWORD#ID`, where `-` is no name. Returns `None` if the broker refuses
+    /// the client.
     pub(crate) fn open(address: SocketAddr, client: &str) -> Option<AccessTestConn> {
         let (client, id) = client.split_once('#').unwrap_or((client, "some-id"));
         let stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
@@ -305,7 +310,8 @@ impl AccessTestConn {
         (first == 0x20 && body.get(1) == Some(&0)).then_some(conn)
     }
 
-    /// None at the end, and where nothing comes.
+    /// Reads a packet: first byte and body. Returns `None` at the end of the connection, or if no
+    /// packet arrives within `patience`.
     fn receive(&mut self, patience: Duration) -> Option<(u8, Vec<u8>)> {
         let until = Instant::now() + patience;
         loop {
@@ -329,7 +335,7 @@ impl AccessTestConn {
         }
     }
 
-    /// By QoS 1: whether it is acknowledged as done.
+    /// Publishes at QoS 1. Returns whether PUBACK has a success code.
     pub(crate) fn publish(&mut self, topic: &str) -> bool {
         let body = [&text(topic)[..], &[0, 1, 0], b"x"].concat();
         if self.stream.write_all(&packet(0x32, &body)).is_err() {

@@ -1,5 +1,5 @@
-//! Tables of configurations as people have them, committed as data beside the samples: what becomes
-//! of each file, and who gets in where a broker runs on what was written.
+//! Tables of realistic configurations, stored as data beside the samples: the result of importing
+//! each file, and the access that a broker with the result grants.
 
 use crate::broker::{TestProgram, godwit, run, scratch};
 use crate::certs;
@@ -7,7 +7,7 @@ use crate::clients::unused_port;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// One entry: `=== NAME`, lines of `WORD TEXT`, and files behind lines of `--- NAME`.
+/// An entry of a table: `=== NAME`, lines `WORD TEXT`, and files that follow lines `--- NAME`.
 struct TableCase {
     name: String,
     lines: Vec<(String, String)>,
@@ -47,7 +47,8 @@ fn read_table(name: &str) -> Vec<TableCase> {
     cases
 }
 
-/// The files of a case in a folder of its own.
+/// Writes the files of a case into a folder, with `FOLDER` and the port names replaced. Returns the
+/// path of the configuration.
 fn write_files(case: &TableCase, folder: &Path, ports: &[(String, String)]) -> PathBuf {
     let encode = case.one("encoding").unwrap_or("utf-8");
     for (name, text) in &case.files {
@@ -128,11 +129,11 @@ fn files_as_people_have_them_become_what_the_table_says() {
     assert!(count >= 60, "{count} cases");
 }
 
-/// The exit code of a client that a broker lets in, and that may do what it asks for.
+/// Exit code of a client that was admitted and authorized.
 const DONE: Option<i32> = Some(0);
 
-/// Whether a client with these credentials may do something: `PORT USER PASSWORD pub TOPIC` or
-/// `... sub FILTER`; `-` is none.
+/// Returns whether a client with these credentials may do an action: `PORT USER PASSWORD pub TOPIC`
+/// or `... sub FILTER`; `-` stands for an absent name or password.
 fn may(ask: &[&str], host: &str) -> bool {
     let [port, user, password, deed, topic] = ask[..] else { panic!("{ask:?}") };
     let mut arguments = vec![deed, "-h", host, "-p", port, "-V", "5", "-q", "1", "-t", topic];
@@ -196,7 +197,7 @@ fn nobody_gets_in_or_does_what_the_original_refuses() {
     assert!(count >= 50, "{count} questions");
 }
 
-/// A broker that has no listener of TCP announces none.
+/// Waits for the start of a broker without a TCP listener, whose banner has no address.
 fn started(mut program: TestProgram) -> TestProgram {
     program.wait_for("memory limit");
     program

@@ -1,4 +1,4 @@
-//! Who may not come in, and how many may, over real sockets.
+//! Limits on connections and rates, and bans, over real sockets.
 
 use crate::broker::{TestBroker, run, scratch};
 use crate::doors::{CONNACK, CONNECT, CertificateFolder, ListenerBroker, refs};
@@ -6,14 +6,14 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A connection that waits for what it reads, but not for ever.
+/// Connects with a read timeout of ten seconds.
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("the kernel takes it");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout can be set");
     stream
 }
 
-/// What comes until the broker closes, or as much of it as is awaited.
+/// Reads up to `bytes` bytes, or to the end of the connection.
 fn read(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
     let mut all = vec![0; bytes];
     let mut len = 0;
@@ -30,7 +30,7 @@ fn read(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
     all
 }
 
-/// A client of 3.1.1 that is in.
+/// Connects a client of MQTT 3.1.1, and checks its CONNACK.
 fn welcomed(address: SocketAddr) -> TcpStream {
     let mut stream = connect(address);
     stream.write_all(CONNECT).expect("it is open");
@@ -38,8 +38,8 @@ fn welcomed(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Whether a client is let in within a second: what makes room for it the broker learns in its own
-/// time.
+/// Returns whether the broker admits a client within about a second. The broker notices a closed
+/// connection with a delay, so several attempts are made.
 fn comes_in(address: SocketAddr) -> bool {
     (0..50).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
@@ -81,7 +81,7 @@ fn a_list_of_bans_holds_for_who_comes_and_for_who_is_in() {
     assert!(comes_in(broker.address));
 }
 
-/// Tells a client of 3.1.1 that there is no room.
+/// CONNACK of MQTT 3.1.1 with return code 3, server unavailable.
 const UNAVAILABLE: &[u8] = b"\x20\x02\0\x03";
 
 #[test]
@@ -140,7 +140,7 @@ fn whoever_talks_too_fast_waits_and_loses_nothing() {
     assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
 }
 
-/// CONNECT of a client of 3.1.1 with a user name and a password.
+/// Encodes a CONNECT of MQTT 3.1.1 with a user name and a password.
 fn connect_as(client_id: &str, user: &str, password: &str) -> Vec<u8> {
     let mut body = b"\0\x04MQTT\x04\xc2\0\0".to_vec();
     for text in [client_id, user, password] {
@@ -230,7 +230,7 @@ fn what_is_for_a_client_above_its_rate_waits_and_its_publisher_does_not() {
     assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
 }
 
-/// Another one.
+/// Connects a client with this client id, and checks its CONNACK.
 fn welcomed_as(broker: &TestBroker, client_id: &str) -> TcpStream {
     let mut stream = connect(broker.address);
     stream.write_all(&connect_as(client_id, "", "")).expect("it is open");
@@ -238,8 +238,8 @@ fn welcomed_as(broker: &TestBroker, client_id: &str) -> TcpStream {
     stream
 }
 
-/// What a slow reader still reads is all that was sent to it and why that was the end, whole and in
-/// order: our last words stand behind what the socket had not taken yet.
+/// A slow reader that is disconnected can still read all packets sent so far, whole and in order,
+/// and the DISCONNECT with the reason behind them.
 #[test]
 fn who_is_too_slow_may_read_to_the_end_why_it_goes() {
     let broker = TestBroker::start(&[
@@ -278,7 +278,7 @@ fn who_is_too_slow_may_read_to_the_end_why_it_goes() {
     assert!(packets.iter().all(|packet| packet.len() == publish.len() + 1));
 }
 
-/// Takes the whole packets off the front.
+/// Removes the complete packets from the front of `bytes`.
 fn whole_packets(bytes: &mut Vec<u8>) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     while let Ok(Some(frame)) = mqtt::split_frame(bytes, u32::MAX) {

@@ -1,4 +1,4 @@
-//! A line between two that can stop to carry anything, without a word.
+//! A TCP proxy that can stop forwarding without closing its connections.
 
 use crate::broker::PATIENCE;
 use socket2::SockRef;
@@ -15,7 +15,7 @@ pub(crate) struct FreezableProxy {
     pub(crate) address: SocketAddr,
     is_frozen: Arc<AtomicBool>,
     is_mute: Arc<AtomicBool>,
-    /// Something that came from the far end while it was frozen.
+    /// Whether data of the remote side was dropped while the proxy was frozen.
     has_swallowed: Arc<AtomicBool>,
 }
 
@@ -25,8 +25,8 @@ impl FreezableProxy {
         FreezableProxy::at(listener, far, Duration::ZERO)
     }
 
-    /// What is said towards the far end gets there at this pace, and waits at the near one: there
-    /// is little room between.
+    /// Starts a proxy that forwards to the remote side at this rate. Its receive buffer is small,
+    /// so the data waits at the sender.
     pub(crate) fn slow(far: SocketAddr, bytes_per_s: u32) -> FreezableProxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
         // Connections have from it what they have when they come.
@@ -67,12 +67,12 @@ impl FreezableProxy {
         self.is_frozen.store(true, SeqCst);
     }
 
-    /// What is said towards the far end does not get there.
+    /// Drops data to the remote side from now on.
     pub(crate) fn mute(&self) {
         self.is_mute.store(true, SeqCst);
     }
 
-    /// Frozen, it has taken something from the far end that will not get anywhere.
+    /// Waits until the frozen proxy has dropped data of the remote side.
     pub(crate) fn wait_until_it_swallowed(&self) {
         let until = Instant::now() + PATIENCE;
         while !self.has_swallowed.load(SeqCst) {
@@ -87,7 +87,8 @@ impl FreezableProxy {
     }
 }
 
-/// What was carried while the line was frozen is gone, and so are its connections after that.
+/// Forwards data in one direction. Data that arrives while the proxy is frozen is dropped, and the
+/// connection is closed once the proxy forwards again.
 fn carry(
     mut from: TcpStream,
     mut to: TcpStream,

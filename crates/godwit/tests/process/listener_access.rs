@@ -1,5 +1,5 @@
-//! Authentication, rules and anonymous access of one listener: what it has for itself, what it has
-//! from all, and that SIGHUP changes both.
+//! Authentication, rules and anonymous access of a single listener: its own options, the options
+//! for all listeners, and changes by SIGHUP.
 
 use crate::broker::{TestProgram, godwit, run, scratch};
 use crate::clients::unused_port;
@@ -64,8 +64,8 @@ fn each_listener_lets_in_whom_its_own_options_say_and_a_reload_changes_that() {
     assert!(!enters(&third, "-") && enters(&first, "-"));
 }
 
-/// One name in the files of two listeners is two people. Listeners with the same file know the same
-/// people, in this process and in the next one.
+/// A name in the user files of two listeners denotes two users, and a session belongs to one of
+/// them. Listeners with the same file have the same users, also after a restart.
 #[test]
 fn a_kept_session_is_of_a_user_as_its_listener_knows_users() {
     let folder = scratch("listener-access-users");

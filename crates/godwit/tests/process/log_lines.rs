@@ -1,12 +1,12 @@
-//! What the log says of floods and of clients that do not get in: every count comes, and the option
-//! that decides is named.
+//! Log lines about floods and refused clients: the counts are complete, and each line names the
+//! option that decides.
 
 use crate::broker::{PATIENCE, TestBroker, godwit, run, scratch};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
-/// A client of 3.1.1 with its keep-alive, which is in.
+/// Connects a client of MQTT 3.1.1 with a keep-alive, and waits for CONNACK.
 fn client(broker: &TestBroker, id: &str, keep_alive_s: u16) -> TcpStream {
     let mut packet = vec![0x10, 12 + id.len() as u8, 0, 4];
     packet.extend_from_slice(b"MQTT\x04\x02");
@@ -21,12 +21,13 @@ fn client(broker: &TestBroker, id: &str, keep_alive_s: u16) -> TcpStream {
     stream
 }
 
-/// A PUBLISH of QoS 1 to a topic of four letters.
+/// Encodes a QoS 1 PUBLISH to a topic of four characters.
 fn publish(topic: &str, id: u8) -> Vec<u8> {
     [&[0x32, 9, 0, 4], topic.as_bytes(), &[0, id, b'x']].concat()
 }
 
-/// Waits until the numbers after `count=` in lines with a text come to so many.
+/// Waits until the sum of the numbers after `count=`, in log lines that contain `text`, reaches
+/// `count`.
 fn counted(broker: &mut TestBroker, text: &str, count: u64) {
     let began = Instant::now();
     let mut sum = 0;

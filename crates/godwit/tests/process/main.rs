@@ -1,5 +1,5 @@
-//! The real program, from outside: options, signals, and the small clients. One binary, one module
-//! an area.
+//! Tests of the real program from outside: options, signals, listeners, links and command-line
+//! clients. One binary with a module for each area.
 
 mod backends;
 mod bad_lines;

@@ -1,4 +1,4 @@
-//! Unix sockets, proxies, and every kind of listener beside the others.
+//! Unix sockets, PROXY headers, and listeners of all kinds in one broker.
 
 use crate::broker::{GODWIT, TestProgram, godwit, run, scratch};
 use crate::doors::{CONNACK, CONNECT, CertificateFolder, ListenerBroker, refs};
@@ -15,7 +15,8 @@ fn proxied(version: &str) -> ListenerBroker {
     ListenerBroker::start(&["--listen", "tcp://127.0.0.1:0", "--set", &version])
 }
 
-/// Says it, and hears what the broker says until it closes or has welcomed us.
+/// Sends the parts with pauses. Returns the response up to CONNACK, or up to the end of the
+/// connection.
 fn knock(port: &str, parts: &[&[u8]]) -> Vec<u8> {
     let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");

@@ -1,4 +1,5 @@
-//! Two tenants on one real broker: by listener, by user and by certificate, and through a kill.
+//! Two tenants on one real broker, separated by listener, by user and by certificate, and after a
+//! kill.
 
 use crate::broker::{TestProgram, godwit, run, scratch};
 use crate::doors::{CertificateFolder, ListenerBroker};
@@ -11,11 +12,11 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
 }
 
-/// A client of 3.1.1, as bytes.
+/// A client of MQTT 3.1.1 that reads and writes bytes.
 struct NamespaceClient(TcpStream);
 
 impl NamespaceClient {
-    /// With a session that stays. Says whether there was one.
+    /// Connects with a persistent session. Returns the client and the Session Present flag.
     fn connect(port: &str, client_id: &str) -> (NamespaceClient, bool) {
         let stream = TcpStream::connect(format!("127.0.0.1:{port}")).expect("it listens");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout can be set");
@@ -44,7 +45,7 @@ impl NamespaceClient {
         assert_eq!(self.hear(5), [0x90, 3, 0, 1, 1]);
     }
 
-    /// The next PUBLISH at QoS 1, which is acknowledged: topic and payload.
+    /// Reads the next QoS 1 PUBLISH and acknowledges it. Returns topic and payload.
     fn message(&mut self) -> (String, String) {
         let head = self.hear(2);
         assert_eq!(head[0] & 0xf6, 0x32, "{head:?}");
@@ -55,7 +56,7 @@ impl NamespaceClient {
         (text(&body[2..end]), text(&body[end + 2..]))
     }
 
-    /// Nothing else has come.
+    /// Checks by a PINGREQ that no packet arrives before PINGRESP.
     fn is_quiet(&mut self) {
         self.say(b"\xc0\0");
         assert_eq!(self.hear(2), b"\xd0\0");
@@ -67,7 +68,7 @@ fn publish(port: &str, more: &[&str]) {
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
 }
 
-/// One listener for everyone, and one for each of two tenants.
+/// Listeners: one without a namespace, and one for each of two tenants.
 const TENANTS: &str = "[[listener]]\nurl = \"tcp://127.0.0.1:0\"\n\
                        [[listener]]\nurl = \"tcp://127.0.0.1:0\"\nnamespace = \"acme\"\n\
                        [[listener]]\nurl = \"tcp://127.0.0.1:0\"\nnamespace = \"globex\"\n";

@@ -1,4 +1,5 @@
-//! Wrong command lines, files and options are refused in words; right ones are understood.
+//! Command lines, files and options: wrong ones are refused with an error text, and valid ones are
+//! accepted.
 
 use crate::broker::{TestBroker, godwit, run, scratch};
 use std::net::TcpListener;
@@ -169,7 +170,8 @@ fn tables_with_options_of_their_own_are_counted() {
     assert_eq!((code, stdout.as_str()), (Some(0), said));
 }
 
-/// The files that they name are those of a test, under their names.
+/// The certificate files that the examples name are replaced by test certificates under the same
+/// names.
 #[cfg(all(feature = "gateway", feature = "sink"))]
 #[test]
 fn examples_of_documents_are_right_as_they_stand() {

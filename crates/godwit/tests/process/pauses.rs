@@ -1,5 +1,5 @@
-//! A process that is stopped for a while and goes on, as by SIGSTOP, `docker pause` or a debugger:
-//! what came in time is read before anybody is taken to be late.
+//! A process that is stopped for a while and continues, as by SIGSTOP, `docker pause` or a
+//! debugger: data that arrived in time is read before any timeout expires.
 
 use crate::bridges::{edge, wait_for_value};
 use crate::broker::{PATIENCE, TestBroker, TestProgram, godwit};
@@ -14,7 +14,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Longer than 1.5 times the keep-alive of `connect`.
+/// Length of a pause; more than 1.5 times the keep-alive of `connect`.
 const PAUSE: Duration = Duration::from_millis(3_200);
 const PINGREQ: &[u8] = b"\xc0\0";
 const PINGRESP: &[u8] = b"\xd0\0";
@@ -22,7 +22,7 @@ const PINGRESP: &[u8] = b"\xd0\0";
 trait PauseClient: Read + Write {}
 impl<T: Read + Write> PauseClient for T {}
 
-/// A CONNECT of 3.1.1 with a keep-alive of two seconds.
+/// Encodes a CONNECT of MQTT 3.1.1 with a keep-alive of two seconds.
 fn connect(client_id: &str) -> Vec<u8> {
     let mut packet = vec![0x10, 12 + client_id.len() as u8];
     packet.extend_from_slice(b"\0\x04MQTT\x04\x02\0\x02\0");
@@ -37,7 +37,7 @@ fn expect(client: &mut dyn PauseClient, expected: &[u8], name: &str) {
     assert_eq!(read, expected, "{name}");
 }
 
-/// Bytes of MQTT in frames of a WebSocket, one frame a packet.
+/// A stream whose MQTT packets are in WebSocket frames, one packet per frame.
 struct WebSocketFramed<T>(T);
 
 impl<T: PauseClient> Write for WebSocketFramed<T> {
@@ -118,7 +118,8 @@ fn who_spoke_in_time_stays_and_who_did_not_goes() {
     broker.program.wait_for("the process did not run");
 }
 
-/// A will with its delay, and its client's CONNECT that waits in the kernel.
+/// A will with a Will Delay Interval expires during the pause, while a new CONNECT of its client
+/// waits in the kernel.
 #[test]
 fn a_will_stays_unsaid_of_a_client_that_is_back_already() {
     let mut broker = TestBroker::start(&["--shards", "2"]);
@@ -151,7 +152,8 @@ fn a_will_stays_unsaid_of_a_client_that_is_back_already() {
     assert!(first.contains("will/marker"), "{first}");
 }
 
-/// A server says something about a client soon after a pause that was longer than it may take.
+/// The HTTP authentication server answers soon after a pause that is longer than
+/// `auth.backend_timeout_ms`.
 #[test]
 fn a_server_that_is_asked_has_its_time_without_the_pause() {
     let (asked, is_asked) = mpsc::channel();
@@ -173,7 +175,8 @@ fn a_server_that_is_asked_has_its_time_without_the_pause() {
     assert_eq!(client.exit_code(), Some(0), "{:?}", client.seen());
 }
 
-/// A broker that bridges and clients find, and that answers pings when it is told to.
+/// Starts a scripted broker for a bridge or a client. PINGREQ is answered only while `answers` is
+/// true, and reported to `pinged`.
 fn far(answers: Arc<AtomicBool>, pinged: mpsc::Sender<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("this host has room for it");
     let address = listener.local_addr().expect("it is bound");
@@ -229,7 +232,7 @@ fn a_bridge_keeps_a_connection_whose_answer_has_come() {
     assert!(!broker.program.seen().iter().any(|line| line.contains("no longer answers")));
 }
 
-/// A client of ours that somebody stopped at a terminal.
+/// `godwit sub` that was stopped (SIGSTOP) and continues keeps its connection.
 #[test]
 fn a_client_that_was_stopped_goes_on() {
     let (sender, pinged) = mpsc::channel();

@@ -1,5 +1,5 @@
-//! A server that is asked what clients may do, with the real program and real clients: who is
-//! asked about, how often, who waits, and what a reload and a dead server mean.
+//! Authorization by an HTTP server, with the real program and real clients: which actions are
+//! authorized, how often, what waits, and the effects of a reload and of an unreachable server.
 
 use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
 use crate::stub::{TestWebServer, WebRequest, WebResponse};
@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Allows what is below `a`, denies the rest, and keeps silent about `slow`.
+/// Answers as the authorization server: allows topics below `a/`, denies other topics, and never
+/// answers for `slow`.
 fn judge(asked: &WebRequest) -> WebResponse {
     let topic = asked.body.split('&').find_map(|pair| pair.strip_prefix("t=")).unwrap_or_default();
     match topic {

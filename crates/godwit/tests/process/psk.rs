@@ -1,5 +1,5 @@
-//! Listeners with keys in the place of certificates, met by openssl and mosquitto's clients. Of a
-//! build with the feature `psk`.
+//! Listeners with pre-shared keys in place of certificates, tested with openssl and mosquitto's
+//! clients. Only in a build with the feature `psk`.
 
 use crate::broker::{TestProgram, run, scratch};
 use crate::doors::{ListenerBroker, refs, s_client, s_client_saying};
@@ -12,7 +12,7 @@ use std::time::Duration;
 const KEY: &str = "0badc0ffee0badc0ffee0badc0ffee01";
 const OTHER: &str = "0badc0ffee0badc0ffee0badc0ffee02";
 
-/// A folder with the file of keys.
+/// Creates a folder with a file of keys. Returns the folder and the file.
 fn keys(name: &str) -> (PathBuf, PathBuf) {
     let folder = scratch(name);
     let file = folder.join("keys");
@@ -30,7 +30,8 @@ fn serve(file: &Path, more: &[&str]) -> ListenerBroker {
     ListenerBroker::start(&[&own[..], more].concat())
 }
 
-/// `openssl s_client` with an identity and a key.
+/// Runs `openssl s_client` with a PSK identity and key. Returns whether CONNACK arrived, and the
+/// output.
 fn show(port: &str, identity: &str, key: &str, more: &[&str]) -> (bool, String) {
     s_client(port, &[&["-psk_identity", identity, "-psk", key][..], more].concat())
 }
@@ -121,7 +122,8 @@ fn websocket_stands_behind_keys_too() {
     assert!(said.contains("HTTP/1.1 404"), "{said}");
 }
 
-/// mosquitto's program with a key, or nothing where it is not installed.
+/// Returns a command that runs one of mosquitto's clients with a PSK identity and key; `None` if
+/// not installed.
 fn mosquitto(program: &str, port: &str, identity: &str, key: &str) -> Option<Command> {
     let mut command = Command::new(installed(program, program)?);
     command.args(["-h", "127.0.0.1", "-p", port, "--psk", key, "--psk-identity", identity]);

@@ -1,5 +1,5 @@
-//! Rows of rules that go to links, on the real program: into a sink, over a bridge, to sockets of
-//! a gateway; from the file, by SIGHUP, and refused with their place.
+//! Rows that rules send to links, with the real program: into a sink, over a bridge, and to the
+//! sockets of a gateway. Rules come from the file and by SIGHUP; errors name the position.
 
 use crate::bridges::servers;
 use crate::broker::{PATIENCE, TestBroker, run, scratch};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A rule says what of them is written, and of which messages.
+/// A rule over the events of messages selects the columns and the messages that a file sink writes.
 #[test]
 fn what_becomes_of_messages_goes_to_a_file_by_a_rule() {
     let folder = scratch("rule-links-events");
@@ -40,7 +40,7 @@ fn what_becomes_of_messages_goes_to_a_file_by_a_rule() {
     wait_until("three events in the file", || found() == [1, 1, 1]);
 }
 
-/// Room and temperature of what is hot.
+/// A rule that selects the room and the temperature of messages above 30 degrees.
 const HOT: &str = r#"[[rule]]
 name = "hot"
 sql = """SELECT payload.t AS t, nth(2, tokens(topic, '/')) AS room
@@ -187,7 +187,7 @@ fn events_and_messages_go_over_a_bridge_under_the_name_that_the_rule_says() {
     assert_eq!(there.finish(), (Some(0), expected.to_string()));
 }
 
-/// A pull socket of nanomsg or NNG, as far as one message goes.
+/// Connects as a PULL socket of nanomsg or NNG, with the SP greeting.
 fn pull(address: SocketAddr) -> TcpStream {
     let mut socket = loop {
         if let Ok(socket) = TcpStream::connect(address) {

@@ -1,5 +1,5 @@
-//! `[[rule]]` on the real program: from the file, by SIGHUP, over events of bridges, and refused
-//! with its place.
+//! `[[rule]]` with the real program: rules from the file, by SIGHUP, and over events of bridges,
+//! and errors with their position.
 
 use crate::bridges::{BOTH, edge, servers};
 use crate::broker::{PATIENCE, TestBroker, TestProgram, godwit, run, scratch};
@@ -36,7 +36,7 @@ fn subscriber(broker: &TestBroker, count: &str) -> TestProgram {
     subscriber
 }
 
-/// Of what stands below `$SYS/broker/rule/`.
+/// Waits until a value below `$SYS/broker/rule/` satisfies `is_right`, and returns the value.
 fn wait_for_value(broker: &TestBroker, value: &str, is_right: impl Fn(u64) -> bool) -> u64 {
     let (port, topic) = (broker.port(), format!("$SYS/broker/rule/{value}"));
     let until = Instant::now() + PATIENCE;
@@ -82,7 +82,8 @@ fn rules_come_from_the_file_and_change_live() {
     assert!(all.finish().1.contains("alarms/hall"));
 }
 
-/// In the same words by `godwit check`, at the start and by a reload, which changes nothing.
+/// `godwit check`, the start and a reload report the same error text, and a reload with an error
+/// changes no rule.
 #[test]
 fn a_rule_that_is_wrong_is_told_with_its_place() {
     let path = scratch("rules-wrong").join("godwit.toml");

@@ -1,4 +1,4 @@
-//! Many writes in one call of the kernel: seen from outside by the descriptor that it takes.
+//! Batched writes by io_uring, observed from outside by the file descriptor of the ring.
 
 use crate::broker::{TestBroker, run};
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 const SUBSCRIBERS: usize = 10;
 
-/// Whether a program has such a descriptor.
+/// Returns whether the process has a descriptor of io_uring.
 fn has_ring(process: u32) -> bool {
     let folder = format!("/proc/{process}/fd");
     let all = std::fs::read_dir(folder).expect("it runs").filter_map(Result::ok);
@@ -15,7 +15,7 @@ fn has_ring(process: u32) -> bool {
     names.any(|name| name == Path::new("anon_inode:[io_uring]"))
 }
 
-/// A client that has subscribed to `t` with QoS 1.
+/// Connects a client that subscribes to `t` with QoS 1.
 fn subscriber(broker: &TestBroker, id: usize) -> TcpStream {
     let mut stream = TcpStream::connect(broker.address).expect("it listens");
     let id = id as u8 + b'a';
@@ -28,7 +28,8 @@ fn subscriber(broker: &TestBroker, id: usize) -> TcpStream {
     stream
 }
 
-/// What each of them got of 20 messages, and whether there is a ring then.
+/// Checks that each subscriber receives 20 messages. Returns whether the broker has an io_uring
+/// afterwards.
 fn hears_all(arguments: &[&str]) -> bool {
     let broker = TestBroker::start(arguments);
     let mut streams: Vec<_> = (0..SUBSCRIBERS).map(|id| subscriber(&broker, id)).collect();

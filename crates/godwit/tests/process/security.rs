@@ -1,5 +1,5 @@
-//! Users, passwords and rules on the real program: who comes in, what they may do, what a reload
-//! changes, and that no secret is shown.
+//! Users, passwords and access rules with the real program: authentication, authorization, the
+//! effect of a reload, and no secrets in any output.
 
 use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
 use crate::doors::{CertificateFolder, ListenerBroker, refs};
@@ -11,7 +11,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
 }
 
-/// A user file with ann, whose password is "secret".
+/// Creates a user file with the user ann and the password "secret".
 fn users(name: &str) -> PathBuf {
     let file = scratch(name).join("users");
     let (code, stdout, stderr) = run(&["passwd", "-b", text(&file), "ann", "secret"]);
@@ -23,7 +23,7 @@ fn auth(file: &Path) -> String {
     format!("auth.users={}", text(file))
 }
 
-/// The exit code of a publish, which is the code that refuses it.
+/// Publishes at QoS 1. Returns the exit code, which is the reason code of a refused publish.
 fn publish(broker: &TestBroker, arguments: &[&str]) -> Option<i32> {
     let port = broker.port();
     run(&[&["pub", "-p", &port, "-q", "1"], arguments].concat()).0

@@ -1,4 +1,4 @@
-//! What the running broker does when it is told to stop or to read its options again.
+//! Reactions of the running broker to signals: an orderly stop, and a reload of the options.
 
 use crate::broker::{PATIENCE, TestBroker, TestProgram, godwit, scratch};
 use std::os::unix::net::UnixDatagram;

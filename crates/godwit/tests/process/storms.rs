@@ -1,4 +1,4 @@
-//! A fleet that comes back all at once: what it costs, told in the broker's CPU time.
+//! Many clients that reconnect at the same time: the cost in CPU time of the broker.
 
 use crate::broker::{TestBroker, TestProgram, run, scratch};
 use crate::doors::{CONNACK, ListenerBroker};
@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A user file with ann, whose password is "secret".
+/// Creates a user file with the user ann and the password "secret", hashed with `--strong`.
 fn users(name: &str) -> PathBuf {
     let file = scratch(name).join("users");
     let path = file.to_str().expect("a path in UTF-8");
@@ -23,7 +23,7 @@ fn start(file: &Path, more: &[&str]) -> TestBroker {
     TestBroker::start(&set)
 }
 
-/// A client of 3.1.1 says who it is.
+/// Encodes a CONNECT of MQTT 3.1.1 with the client id `c{id}` and the user name ann.
 fn connect(id: usize, password: &str) -> Vec<u8> {
     let text = |text: &str| [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat();
     let body = [
@@ -37,7 +37,7 @@ fn connect(id: usize, password: &str) -> Vec<u8> {
     [&[0x10, body.len() as u8], &body[..]].concat()
 }
 
-/// The same over a connection of its own.
+/// Connects and sends CONNECT, without reading the response.
 fn begin(address: SocketAddr, id: usize, password: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("the kernel takes it");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
@@ -51,7 +51,7 @@ fn answer(stream: &mut TcpStream) -> Vec<u8> {
     came
 }
 
-/// Of the whole process so far.
+/// Returns the CPU time of the process so far, in clock ticks.
 fn cpu_ticks(program: &TestProgram) -> u64 {
     let path = format!("/proc/{}/stat", program.id());
     let stat = std::fs::read_to_string(path).expect("it runs");
@@ -60,7 +60,7 @@ fn cpu_ticks(program: &TestProgram) -> u64 {
     fields.map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
 }
 
-/// The same once nothing is left to be done.
+/// Waits until the process is idle. Returns its CPU time, in clock ticks.
 fn ticks_at_rest(program: &TestProgram) -> u64 {
     let mut before = cpu_ticks(program);
     for _ in 0..100 {
@@ -74,7 +74,7 @@ fn ticks_at_rest(program: &TestProgram) -> u64 {
     cpu_ticks(program)
 }
 
-/// What a number of logins with a hash each costs.
+/// Returns the CPU time, in clock ticks, of logins with wrong passwords: each costs one hash.
 fn ticks_of_hashing(program: &TestProgram, address: SocketAddr, logins: usize) -> u64 {
     let before = cpu_ticks(program);
     for id in 0..logins {
@@ -99,7 +99,8 @@ fn clients_that_have_gone_cost_no_hashes() {
     assert!(spent < 2 * hundred, "{spent} ticks for 400 that have gone, {hundred} for 100 hashes");
 }
 
-/// What stands between a socket and MQTT is looked through for the end of the connection.
+/// The broker must notice behind a WebSocket, too, that a client has closed the connection while
+/// its password waits to be hashed.
 #[cfg(target_os = "linux")]
 #[test]
 fn clients_over_websocket_that_have_gone_cost_no_hashes() {

@@ -1,19 +1,20 @@
-//! A line between a bridge and its other broker, of which every packet is looked at.
+//! A proxy between a bridge and the remote broker that inspects every packet.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 
-/// Where a packet goes.
+/// Direction of a packet: to the bridge (`Near`) or to the remote broker (`Far`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TapDirection {
     Near,
     Far,
 }
 
-/// Connections to its address go on to `far`, those that are let in. `look` says whether a packet
-/// goes on, and its line ends where one does not; the socket is the bridge's.
+/// Starts a proxy that forwards connections for which `lets_in` is true to `far`. `look` inspects
+/// each packet, with the socket of the bridge; if `look` returns false, the packet is dropped and
+/// the connection is closed.
 pub(crate) fn tap(
     far: SocketAddr,
     lets_in: impl Fn() -> bool + Send + 'static,
@@ -37,13 +38,13 @@ pub(crate) fn tap(
     address
 }
 
-/// The same one, which keeps nothing back.
+/// Returns a second handle of the socket, without Nagle's algorithm.
 fn own(stream: &TcpStream) -> TcpStream {
     stream.set_nodelay(true).expect("a socket");
     stream.try_clone().expect("a socket")
 }
 
-/// Packet by packet, each looked at before it goes on, until one does not.
+/// Forwards packets while `goes_on` returns true for each.
 fn carry(mut from: &TcpStream, mut to: &TcpStream, goes_on: impl Fn(&[u8]) -> bool) {
     let (mut read, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);
     while let Ok(len @ 1..) = from.read(&mut buffer) {

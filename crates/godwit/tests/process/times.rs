@@ -1,5 +1,5 @@
-//! The time of day changes while the real program runs, and between two of its runs: on a host that
-//! has no clock of its own, and so starts in 1970, on one whose clock was wrong, and back.
+//! Changes of the time of day while the real program runs, and between two runs: on a host without
+//! a hardware clock, which starts in 1970, and on a host whose clock was wrong.
 
 use crate::broker::{TestBroker, TestProgram, godwit, run, scratch};
 use crate::clients::{publish, subscriber};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A clock that is put forward and back.
+/// A time of day for a broker, other than the host's, set by a tracer.
 struct OtherTime {
     tracer: PathBuf,
     seconds: PathBuf,
@@ -42,14 +42,15 @@ fn today() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64
 }
 
-/// What is added to the time of day to be in 1970.
+/// Returns the offset in seconds from the present time of day to 1970.
 fn to_1970() -> i64 {
     1_000 - today()
 }
 
 const YEAR: i64 = 365 * 86_400;
 
-/// The broker itself is told, and not the tracer: without one it dies too, but some time later.
+/// Sends the signal to the broker itself, a child of the tracer. A broker whose tracer is killed
+/// ends as well, but later.
 fn stop(mut broker: TestBroker, signal: &str) {
     let tracer = broker.program.id();
     let children = std::fs::read_to_string(format!("/proc/{tracer}/task/{tracer}/children"));
@@ -59,7 +60,7 @@ fn stop(mut broker: TestBroker, signal: &str) {
     broker.program.exit_code();
 }
 
-/// Times in a row of a rule: milliseconds and seconds since 1970.
+/// Returns the times in a row of a rule: milliseconds and seconds since 1970.
 fn stamps(broker: &TestBroker) -> (i64, i64) {
     let mut sub = TestProgram::start(godwit(&[
         "sub",
@@ -109,8 +110,8 @@ fn rules_say_the_time_of_day_that_is_right_now() {
     }
 }
 
-/// Messages with an expiry for a session with one, and a retained one: acknowledged under one time
-/// of day, asked for in the next process under another.
+/// Retained messages, and messages with an expiry for a session with an expiry, are acknowledged
+/// under one time of day, and read after a restart under another.
 #[test]
 fn nothing_is_lost_because_the_clock_was_wrong() {
     let folder = scratch("times-store");
@@ -155,7 +156,7 @@ fn nothing_is_lost_because_the_clock_was_wrong() {
     }
 }
 
-/// What is to expire does, whatever the time of day says.
+/// A retained message with an expiry expires even if the time of day was wrong.
 #[test]
 fn what_has_expired_is_gone_all_the_same() {
     let folder = scratch("times-expiry");

@@ -1,4 +1,4 @@
-//! TLS listeners, met by openssl, mosquitto's clients and our own.
+//! TLS listeners, tested with openssl, mosquitto's clients and the clients of this program.
 
 use crate::broker::{TestProgram, godwit, run};
 use crate::doors::{CONNACK, CertificateFolder, ListenerBroker, refs, s_client, subject};
@@ -252,7 +252,8 @@ fn large_messages_and_slow_readers_pass_through_tls_whole() {
     assert!(printed.chunks(payload.len()).all(|chunk| chunk == payload));
 }
 
-/// [MQTT-3.1.2-22] ends who is silent, and who sends one packet for longer than that is not.
+/// [MQTT-3.1.2-22] ends the connection of a silent client. A client whose single packet takes
+/// longer than the keep-alive is not silent.
 #[test]
 fn a_large_packet_on_a_slow_line_is_not_silence() {
     let certs = CertificateFolder::new("tls-slow");

@@ -1,5 +1,5 @@
-//! What topics mean on the real program: delayed messages through a kill, names from the file, and
-//! subscriptions that one client has, or that none asked for.
+//! Options about topics with the real program: delayed messages through a kill, rewritten topics,
+//! and exclusive, automatic and preset subscriptions.
 
 use crate::broker::{TestBroker, run, scratch};
 use crate::clients::subscriber;
@@ -27,7 +27,7 @@ fn publish(port: &str, topic: &str, payload: &str) -> (Option<i32>, String) {
     (code, said)
 }
 
-/// Sessions that stay ask for what came, and hear no more than `count`.
+/// Reads waiting messages with the persistent session `kept`. Returns the exit code and stdout.
 fn session(port: &str, more: &[&str]) -> (Option<i32>, String) {
     let fixed = ["sub", "-p", port, "-i", "kept", "-c", "-q", "1", "-t", "t"];
     let (code, said, _) = run(&[&fixed, more].concat());

@@ -100,7 +100,8 @@ fn a_file_has_several_rules_and_every_wrong_one_is_told_with_its_line() {
     assert_eq!(told.len(), 2, "{why}");
 }
 
-/// As EMQX does with the rules that its users write.
+/// EMQX keeps the other fields of a payload when a rule adds a column below `payload`; rules
+/// written for EMQX depend on that.
 #[test]
 fn a_rule_loses_nothing_of_the_payload() {
     for (sql, payload, rows) in [

@@ -1,4 +1,4 @@
-//! WebSocket listeners of the real program, by a client that says exactly what a test wants.
+//! WebSocket listeners of the real program, tested by a client with full control over its bytes.
 
 use crate::broker::{run, scratch};
 use crate::doors::{CONNACK, CONNECT, CertificateFolder, ListenerBroker, refs};
@@ -15,14 +15,14 @@ pub(crate) const UPGRADE: &str = "GET /mqtt HTTP/1.1\r\nHost: here\r\nUpgrade: w
     Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
 const KEY: [u8; 4] = [0x5a, 0xa5, 0x0f, 0xf0];
-/// Of a frame's first byte.
+/// Bit of the first byte of a frame: final fragment.
 pub(crate) const FIN: u8 = 0x80;
 pub(crate) const BINARY: u8 = 0x2;
 const CLOSE: u8 = 0x8;
 const PING: u8 = 0x9;
 const PONG: u8 = 0xa;
 
-/// A client's frame, with any first byte.
+/// Encodes a frame of a client with the given first byte.
 pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_frame(FrameOpcode::Binary, payload.len(), [payload], Some(KEY), &mut bytes);
@@ -30,7 +30,7 @@ pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The server's next frame: its opcode and payload. None once the stream has ended.
+/// Reads the next frame of the server: opcode and payload. Returns `None` at the end of the stream.
 pub(crate) fn next(mut stream: impl Read) -> Option<(u8, Vec<u8>)> {
     let rules = FrameRules { from_client: false, accepts_text: false, payload_bytes_max: u32::MAX };
     let mut head = [0; HEADER_BYTES_MAX];
@@ -59,7 +59,7 @@ pub(crate) fn open(port: &str) -> TcpStream {
     stream
 }
 
-/// The head of an answer.
+/// Reads the head of an HTTP response, up to the empty line.
 fn head(mut stream: impl Read) -> String {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -70,7 +70,7 @@ fn head(mut stream: impl Read) -> String {
     String::from_utf8(head).expect("text")
 }
 
-/// Opens a WebSocket over any stream.
+/// Sends the upgrade request over a stream, and checks the response.
 pub(crate) fn ask(stream: &mut (impl Read + Write)) {
     stream.write_all(UPGRADE.as_bytes()).expect("it reads");
     let head = head(stream);
@@ -78,14 +78,14 @@ pub(crate) fn ask(stream: &mut (impl Read + Write)) {
     assert!(head.contains("Sec-WebSocket-Protocol: mqtt\r\n"), "{head}");
 }
 
-/// A WebSocket that is open.
+/// Opens a WebSocket to a port of the loopback interface.
 pub(crate) fn upgrade(port: &str) -> TcpStream {
     let mut stream = open(port);
     ask(&mut stream);
     stream
 }
 
-/// A refusal, whole.
+/// Sends a request and returns the whole response, up to the end of the connection.
 fn refused(port: &str, request: &str) -> String {
     let mut stream = open(port);
     stream.write_all(request.as_bytes()).expect("it reads");
@@ -273,7 +273,8 @@ fn pages_of_other_origins_stay_out_unless_they_are_named() {
     assert!(why.contains("use one like \"https://example.org\""), "{why}");
 }
 
-/// The address in the header counts as the peer's: in the log, for bans and for limits.
+/// The address in the header counts as the address of the client in the log, for bans and for
+/// limits.
 #[test]
 fn a_proxy_before_a_web_listener_names_its_client() {
     let folder = scratch("web-address-header");
@@ -430,8 +431,8 @@ fn a_reload_changes_who_may_come_and_nobody_who_is_in_notices() {
     assert_eq!(next(&stays), Some((BINARY, CONNACK.to_vec())));
 }
 
-/// Stands before a WebSocket listener, and speaks plain MQTT to who connects: packets go in frames
-/// and fragments of all lengths, pings between them.
+/// Starts a proxy in front of a WebSocket listener for clients of plain MQTT. Packets of a client
+/// go into frames and fragments of all lengths, with pings between them.
 fn plain(port: &str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");

@@ -1,5 +1,5 @@
-//! Every transcript that can be replayed over TCP, against the real program with one shard and
-//! with two. Each has a process of its own with its options, so that none sees another's messages.
+//! Replays every transcript that is possible over TCP against the real program, with one shard and
+//! with two. Each replay has its own process and options.
 
 use crate::broker::{TestBroker, run};
 use sim::parsed_transcript::ParsedTranscript;
@@ -10,16 +10,16 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-/// A longer wait belongs to virtual time.
+/// Longest total of waits in a transcript, in milliseconds; longer ones run in virtual time only.
 const WAIT_MS_MAX: u64 = 1200;
-/// Replays mostly wait, so there are more of them than cores.
+/// Number of concurrent replays, more than cores because replays mostly wait.
 const THREADS: usize = 8;
-/// So many at least, so that none gets lost unseen.
+/// Least number of transcripts to replay, so that a lost transcript is noticed.
 const REPLAYS_MIN: usize = 390;
 
-/// A host may be busy, and between clients of two shards there is no order but in virtual time: a
-/// replay gets more tries and more time with each. A broker that is wrong stays wrong, and one
-/// that is wrong now and then is told from a busy host by how many replays need it.
+/// Attempts of a replay, each with more time: a host may be busy, and messages of clients on two
+/// shards have no order in real time. Too many replays with several attempts are an error of the
+/// broker; see `REPEATED_MAX`.
 const TRIES: u32 = 4;
 const REPEATED_MAX: usize = 20;
 
@@ -46,7 +46,8 @@ fn transcripts_hold_on_the_wire() {
     });
 }
 
-/// Every so manieth replay, each against a broker that `start` starts and says where to find.
+/// Replays every n-th transcript (`every`). `start` starts a broker with the given arguments, and
+/// returns the broker and its address.
 pub(crate) fn replay_all<B>(every: usize, start: impl Fn(&[String]) -> (B, SocketAddr) + Sync) {
     let (mut replays, left_out) = replays();
     assert!(replays.len() >= REPLAYS_MIN, "only {} replays, {left_out:?}", replays.len());
@@ -94,7 +95,7 @@ fn attempt<B>(
     tally.failed.extend(failure);
 }
 
-/// What to replay, and how many transcripts are left out for which reason.
+/// Returns the transcripts to replay, and the number of excluded transcripts by reason.
 fn replays() -> (Vec<TranscriptReplay>, BTreeMap<&'static str, usize>) {
     let (mut replays, mut left_out) = (Vec::new(), BTreeMap::new());
     for transcript in sim::transcripts() {
@@ -119,7 +120,8 @@ fn replays() -> (Vec<TranscriptReplay>, BTreeMap<&'static str, usize>) {
     (replays, left_out)
 }
 
-/// The simulator may have smaller bounds than the program lets anyone set.
+/// Returns whether the program accepts the options of a transcript; the simulator permits smaller
+/// limits.
 fn is_allowed(script: &ParsedTranscript) -> bool {
     let arguments = arguments(script, 1);
     let check = ["check"].into_iter().chain(arguments.iter().map(String::as_str));

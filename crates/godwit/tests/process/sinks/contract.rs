@@ -1,6 +1,6 @@
-//! What every sink stands: right rows in the right order, somebody who is not there yet, who goes
-//! and comes back, who is slow, or away until the queue is full; kills; hostile names and payloads;
-//! options that change.
+//! The contract of every sink: correct rows in order; a destination that starts late, restarts, is
+//! slow, or is down until the queue is full; kills of the broker; unusual topics and payloads;
+//! changed options.
 
 use super::relay::TcpRelay;
 use crate::bridges::wait_for_round;
@@ -12,31 +12,34 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Files, servers and locks of the test itself.
+/// Panic text for operations on the files, servers and locks of the test.
 pub(super) const OURS: &str = "it is the test's own";
 
-/// A topic and a payload.
+/// Topic and payload of a row.
 pub(super) type SinkRow = (String, String);
 
-/// What a sink leads to.
+/// A destination of a sink, started and stopped by the test.
 pub(super) trait SinkPlace {
     const NAME: &'static str;
-    /// Options below `[[sink]]`, besides name and filters.
+    /// Returns the options of `[[sink]]` that select the destination; name and filters are not
+    /// included.
     fn options(&self) -> String;
-    /// What it has, in the order in which it came.
+    /// Returns the rows in the order of their arrival.
     fn rows(&self) -> Vec<SinkRow>;
     fn stop(&mut self);
     fn start(&mut self);
     fn clear(&mut self);
-    /// Whether it keeps a text with NUL in it; who does not refuses it.
+    /// Whether the destination stores a text with NUL. Otherwise the destination refuses such a
+    /// text.
     fn takes_nul(&self) -> bool {
         true
     }
-    /// The way to its server, if it has one. Without, it is slow by being away every now and then.
+    /// Returns the TCP relay to the server, if any. A destination without a relay is made slow by
+    /// stopping and starting it in turn.
     fn relay(&self) -> Option<&TcpRelay> {
         None
     }
-    /// How late an answer of a slow server is.
+    /// Returns the delay of each response of a slow server, in milliseconds.
     fn late_ms(&self) -> u64 {
         150
     }
@@ -83,7 +86,7 @@ impl SinkRig {
         clients::publish(&self.broker.port(), &[&["-V", "5"], arguments].concat());
     }
 
-    /// A message a line.
+    /// Publishes each line of a file as a message.
     pub(super) fn publish_lines(&self, arguments: &[&str], file: &Path) {
         let port = self.broker.port();
         let mut publisher =
@@ -92,12 +95,13 @@ impl SinkRig {
         assert_eq!(publisher.finish().0, Some(0));
     }
 
-    /// Payloads of these numbers, and how long it took until all were acknowledged.
+    /// Publishes the numbers as payloads, and waits for their acknowledgements. Returns the time
+    /// spent.
     pub(super) fn count(&self, topic: &str, qos: &str, numbers: Range<u32>) -> Duration {
         count(&self.broker.port(), topic, qos, numbers)
     }
 
-    /// Until what was published before is done, here and there.
+    /// Waits until the sink has neither queued messages nor messages in flight.
     pub(super) fn wait_until_done(&self) {
         wait_for_round(&self.broker);
         self.wait_for_value("queue/messages", |value| value == "0");
@@ -126,7 +130,8 @@ pub(super) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Places are looked at side by side.
+/// Returns a name that is unique for the destination, since tests of several destinations run at
+/// the same time.
 fn own<P: SinkPlace>(_: &P, name: &str) -> String {
     format!("{name}-{}", P::NAME)
 }
@@ -135,7 +140,8 @@ fn count(port: &str, topic: &str, qos: &str, numbers: Range<u32>) -> Duration {
     count_at(port, topic, qos, numbers, Duration::ZERO)
 }
 
-/// So long between two of them.
+/// Publishes numbers with a pause of `pace` after each, and waits for their acknowledgements.
+/// Returns the time spent.
 fn count_at(port: &str, topic: &str, qos: &str, numbers: Range<u32>, pace: Duration) -> Duration {
     let begun = Instant::now();
     let arguments = ["pub", "-p", port, "-V", "5", "-t", topic, "-q", qos, "-l"];
@@ -154,7 +160,7 @@ pub(super) fn sink(place: &impl SinkPlace, filters: &str, more: &str) -> String 
     format!("[[sink]]\nname = \"s\"\nfilters = [{filters}]\n{pace}{more}{options}")
 }
 
-/// Waits until it is so many, and none is too much.
+/// Waits until `is_right` accepts the rows of the destination.
 pub(super) fn wait_for(place: &impl SinkPlace, what: &str, is_right: impl Fn(&[SinkRow]) -> bool) {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -171,7 +177,8 @@ pub(super) fn numbers(topic: &str, numbers: Range<u32>) -> Vec<SinkRow> {
     numbers.map(|number| (topic.to_string(), number.to_string())).collect()
 }
 
-/// Each at least once, and first in their order.
+/// Waits until the destination has each of the wanted rows at least once; their first occurrences
+/// must be in order.
 fn wait_for_all(place: &impl SinkPlace, what: &str, wanted: &[SinkRow]) {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -283,7 +290,8 @@ fn who_is_slow_gets_all_of_it_in_larger_batches(place: &mut impl SinkPlace) {
     }
 }
 
-/// The oldest go while there is no place, and then, by another option, the newest.
+/// With `drop_oldest`, the oldest messages are dropped while the destination is down; with
+/// `drop_newest`, the newest.
 fn who_is_away_when_the_queue_is_full_gets_what_the_options_keep(place: &mut impl SinkPlace) {
     place.clear();
     place.stop();
@@ -374,7 +382,8 @@ fn who_goes_and_comes_back_loses_nothing(place: &mut impl SinkPlace) {
     edge.wait_until_done();
 }
 
-/// A sink without filters: what it gets a rule has sent it, under the message's name.
+/// Returns a sink without filters, and a rule that sends the payload of each message below `a` to
+/// the sink.
 pub(super) fn sink_of_rows(place: &impl SinkPlace) -> String {
     let rule = "[[rule]]\nname = \"r\"\nsql = 'SELECT payload AS p FROM \"a\"'\n\
                 send.to = [\"sink/s\"]\nsend.payload = \"${p}\"\n";

@@ -1,5 +1,5 @@
-//! What only sinks into files do: rotation, full disks, files that are large, and one of several
-//! that cannot be written.
+//! Properties of file sinks only: rotation, full disks, large files, and one unwritable file among
+//! several.
 
 use super::contract::{OURS, SinkRig, numbers, wait_until};
 use super::places::{CsvRows, JsonRows, ParquetRows, RowFormat, parquet_files};
@@ -145,7 +145,7 @@ fn large_files_in_a_batch_that_takes_longer_get_each_row_once() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Of three files that a batch has rows for, one cannot be written.
+/// A batch has rows for three files, one of which cannot be written.
 fn trouble_with_one_file_doubles_nothing<F: RowFormat>() {
     let folder = scratch(&format!("sink-one-{}", F::NAME));
     let text = format!(
@@ -184,7 +184,8 @@ fn trouble_with_one_file_doubles_nothing_in_others() {
     trouble_with_one_file_doubles_nothing::<ParquetRows>();
 }
 
-/// Each time that it is full it is renamed, and what was renamed before cannot be removed.
+/// The file is renamed whenever `file.rotate_bytes` is reached, and an older renamed file cannot be
+/// removed, so each rotation fails after the rows are written.
 #[test]
 fn what_is_in_a_file_that_makes_trouble_later_is_not_written_again() {
     let folder = scratch("sink-half");
@@ -212,8 +213,8 @@ fn what_is_in_a_file_that_makes_trouble_later_is_not_written_again() {
     assert!(rows.lines().eq(&wanted), "{} rows", rows.lines().count());
 }
 
-/// A file has one writer at a time: who gets another one's path, by a swap or under a new name,
-/// waits until that one has ended, however busy it is.
+/// A file has one writer at a time: a sink that takes over the path of another sink, by a swap or
+/// under a new name, waits until the other sink has ended.
 #[test]
 fn who_gets_the_path_of_another_sink_waits_for_its_end() {
     let folder = scratch("sink-heirs");

@@ -1,5 +1,5 @@
-//! What a web server is told of each event, lines in the place of an array, and a server that is
-//! not there while the broker is killed.
+//! Sinks to a web server: the JSON of each event, lines in place of an array, and a server that is
+//! down while the broker is killed.
 
 use super::contract::{SinkRig, wait_until};
 use super::own::{hook, server};
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 const PATIENCE: std::time::Duration = crate::broker::PATIENCE;
 
-/// A client of 3.1.1 that says CONNECT and `more`, and has read so many bytes of answers.
+/// Connects a client of MQTT 3.1.1 that sends CONNECT and `more`, and reads `answers` bytes.
 fn speak(port: &str, id: &str, more: &[u8], answers: usize) -> TcpStream {
     let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -30,7 +30,7 @@ fn speak(port: &str, id: &str, more: &[u8], answers: usize) -> TcpStream {
     stream
 }
 
-/// Brings about one of each.
+/// Causes one event of each kind.
 fn cause_all(port: &str) {
     // To "t" and no more, and then gone without a word.
     let subscribes = b"\x82\x06\0\x01\0\x01t\0\xa2\x05\0\x02\0\x01t";
@@ -50,7 +50,7 @@ fn cause_all(port: &str) {
     reads.finish();
 }
 
-/// Texts that hold a port differ each time.
+/// Placeholder for an expected text with a port, which differs in each run.
 const ANY: &str = "any text";
 
 #[test]
@@ -124,7 +124,8 @@ fn every_event_reaches_a_web_server_with_what_is_known_of_it() {
     }
 }
 
-/// What goes to the sink itself makes none, and nobody is told who does not ask.
+/// Messages that the sink itself delivers cause no events of messages, and a sink receives only the
+/// events in its option.
 #[test]
 fn what_becomes_of_messages_is_told_to_who_asks() {
     let port = free_port();
@@ -166,8 +167,8 @@ fn what_becomes_of_messages_is_told_to_who_asks() {
     wait_until("bytes", || told("data:;base64,//4=").contains(&"message.delivered".to_string()));
 }
 
-/// Events hold messages that nobody else has any more, in memory: all of each, so that of 1 MiB of
-/// payload, or of properties, one fewer than 64 has room.
+/// A waiting event holds the whole message in memory, so the memory of waiting events is bounded:
+/// of messages with 1 MiB of payload or of properties, 63 fit.
 #[test]
 fn events_of_large_messages_that_wait_have_a_bound_in_bytes() {
     let text = hook(free_port(), "events = [\"message.delivered\"]");

@@ -1,4 +1,4 @@
-//! Sinks into InfluxDB, with a real one of 1.x.
+//! Sinks to a real InfluxDB 1.x.
 
 use super::contract::{OURS, SinkPlace, SinkRig, SinkRow, sink, stands, wait_for};
 use super::relay::TcpRelay;
@@ -46,7 +46,7 @@ impl InfluxPlace {
         serde_json::from_str(body).unwrap_or_default()
     }
 
-    /// Values of a column, by time.
+    /// Returns the values of a column, ordered by time.
     fn values(&self, column: &str) -> Vec<Value> {
         let said = self.ask(&format!("SELECT {column} FROM m"));
         let values = said["results"][0]["series"][0]["values"].as_array().cloned();
@@ -177,8 +177,8 @@ fn influxdb_of_2_is_asked_as_it_wants() {
     assert!(headers.iter().any(|header| header == token), "{headers:?}");
 }
 
-/// Lines as a server gets them: the fields that a message has, its own time, and no line at all for
-/// a message that has nothing to write. Such a message waits for no further try.
+/// Lines that the server receives: the fields which the message has, the time from the message, and
+/// no line for a message without any field. Such a message is not retried.
 #[test]
 fn a_line_has_what_the_message_has_and_its_own_time() {
     let web = TestWebServer::start(0, None, |_| WebResponse::Json(204, String::new()));

@@ -1,4 +1,4 @@
-//! Sinks into topics of Kafka, with a real one: its jars, which `cargo x test` fetches.
+//! Sinks to topics of a real Kafka, whose jars `cargo x test` downloads.
 
 use super::contract::{OURS, SinkPlace, SinkRig, SinkRow, stands};
 use super::log::{KafkaLogClient, StoredRecord};
@@ -15,18 +15,18 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A cluster of one or two: the first has the topics' names, and both have partitions.
+/// A Kafka cluster of one or two nodes. Node 0 is also the controller; partitions are on both.
 struct KafkaPlace {
     folder: PathBuf,
     nodes: Vec<KafkaNode>,
     controller: u16,
-    /// What was there before is not looked at.
+    /// Offset in the topic from which rows are read.
     from: i64,
 }
 
 struct KafkaNode {
     plain: u16,
-    /// Which it says that it listens at.
+    /// Relay to the advertised listener of the node.
     relay: TcpRelay,
     tls: u16,
     started: Option<ServerProcess>,
@@ -34,7 +34,8 @@ struct KafkaNode {
 
 const TOPIC: &str = "rows";
 const SECRET: &str = "it's secret";
-/// What it takes before it starts to compile for speed is all that a test needs.
+/// Command of a Java process with the first compiler stage only, which is enough for a test and
+/// starts fast.
 const JAVA: &[&str] = &["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp"];
 const LOGS: &str = "Configuration:
   Appenders:
@@ -86,7 +87,7 @@ impl KafkaPlace {
         kafka
     }
 
-    /// The file that one of them reads.
+    /// Writes the configuration of the node with the index `at`.
     fn write_options(&self, at: usize) -> String {
         let (folder, controller) = (self.folder.display(), self.controller);
         let KafkaNode { plain, relay, tls, .. } = &self.nodes[at];
@@ -188,7 +189,7 @@ fn kafka_stands_the_contract() {
     }
 }
 
-/// Values of each key, in their order; a key is in one partition.
+/// Returns the values of each key in order, with the partition of the key.
 fn of_keys(
     kafka: &KafkaPlace,
     topic: &str,

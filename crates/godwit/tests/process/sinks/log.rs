@@ -1,4 +1,4 @@
-//! As much of a client of Kafka as it takes to make topics and to look at what is in them.
+//! A minimal Kafka client, which creates topics and reads their records.
 
 use super::contract::{OURS, SinkRow};
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ pub(super) struct KafkaLogClient {
     stream: TcpStream,
 }
 
-/// A record as a topic has it.
+/// A record read from a topic.
 pub(super) struct StoredRecord {
     pub(super) key: Option<String>,
     pub(super) value: String,
@@ -46,7 +46,7 @@ impl KafkaLogClient {
         said.split_off(4)
     }
 
-    /// With a partition for each leader.
+    /// Creates a topic with one partition for each of `leaders`.
     pub(super) fn make(&mut self, topic: &str, leaders: &[i32], largest: &str) {
         let mut body = Vec::new();
         number(1, &mut body);
@@ -70,7 +70,7 @@ impl KafkaLogClient {
         assert_eq!(said.short(), 0, "{:?}", said.text());
     }
 
-    /// All from that offset on.
+    /// Reads all records from the offset `from` on.
     pub(super) fn read(&mut self, topic: &str, partition: i32, from: i64) -> Vec<StoredRecord> {
         let (mut all, mut next) = (Vec::new(), from);
         loop {
@@ -103,7 +103,8 @@ impl KafkaLogClient {
         self.fetch(topic, partition, 0).0
     }
 
-    /// Where it ends, and what there is from an offset on.
+    /// Fetches from an offset. Returns the end offset of the partition, and the bytes of the record
+    /// batches.
     fn fetch(&mut self, topic: &str, partition: i32, from: i64) -> (i64, Vec<u8>) {
         let mut body = vec![0xff; 4];
         [0, 0, 16 << 20].into_iter().for_each(|value| number(value, &mut body));
@@ -138,7 +139,7 @@ fn text(text: &str, out: &mut Vec<u8>) {
     out.extend(text.as_bytes());
 }
 
-/// What is read from the front.
+/// Reads fields from the front of a response.
 struct ByteCursor<'a>(&'a [u8]);
 
 impl<'a> ByteCursor<'a> {
@@ -182,7 +183,8 @@ impl<'a> ByteCursor<'a> {
         Some(String::from_utf8(self.cut(len).to_vec()).expect("text"))
     }
 
-    /// Behind which offset of its batch it is, and what it is.
+    /// Reads a record of a batch. Returns the offset of the record within the batch, and the
+    /// record.
     fn record(&mut self) -> (i64, StoredRecord) {
         let len = self.small() as usize;
         let mut record = ByteCursor(self.cut(len));

@@ -1,6 +1,5 @@
-//! Sinks on the real program, with the real thing at their other end. `contract` is what all of
-//! them stand, `places` are what they lead to, `own`, `hooks`, `files` and those that are called
-//! after a place are what only some of them do.
+//! Sinks with the real program and real destinations. `contract` has the tests for every sink,
+//! `places` the destinations; the other modules test properties of single sinks.
 
 mod contract;
 mod files;

@@ -1,4 +1,4 @@
-//! Sinks into streams of NATS (JetStream), with a real server.
+//! Sinks to streams of a real NATS server (JetStream).
 
 use super::contract::{OURS, SinkPlace, SinkRig, SinkRow, stands, wait_for};
 use super::relay::{NEVER, TcpRelay};
@@ -17,7 +17,7 @@ struct NatsPlace {
     folder: PathBuf,
     port: u16,
     relay: TcpRelay,
-    /// Of its configuration.
+    /// Additional text of the server's configuration.
     own: String,
     started: Option<ServerProcess>,
 }
@@ -43,7 +43,7 @@ impl NatsPlace {
         NatsTestClient::connect(self.port)
     }
 
-    /// An order about its one stream.
+    /// Sends a request about the stream `rows` to the JetStream API, and returns the response.
     fn order(&self, what: &str, body: &Value) -> Value {
         let subject = format!("$JS.API.STREAM.{what}.rows");
         let said = self.client().expect("it is there").ask(&subject, body);
@@ -70,7 +70,7 @@ impl NatsPlace {
     }
 }
 
-/// All that is below `mqtt.`, in a file.
+/// Returns the configuration of a stream on disk for all subjects below `mqtt.`, changed by `more`.
 fn stream(more: &Value) -> Value {
     let mut stream = json!({"name": "rows", "subjects": ["mqtt.>"], "storage": "file"});
     for (key, value) in more.as_object().expect("an object") {
@@ -124,7 +124,7 @@ impl Drop for NatsPlace {
     }
 }
 
-/// As the stream has it.
+/// A message as stored in the stream.
 struct StoredNatsMessage {
     subject: String,
     headers: String,
@@ -162,7 +162,7 @@ fn decoded(level: &str) -> String {
     String::from_utf8(bytes).expect("a topic is text")
 }
 
-/// As much of a client as it takes to look.
+/// A minimal NATS client, which reads the stream.
 struct NatsTestClient {
     stream: BufReader<TcpStream>,
 }
@@ -198,7 +198,7 @@ impl NatsTestClient {
         line
     }
 
-    /// The next message for this subscription.
+    /// Returns the next message of the subscription with the id `wanted`.
     fn hear(&mut self, wanted: &str) -> StoredNatsMessage {
         loop {
             let line = self.line();

@@ -1,5 +1,5 @@
-//! What only some sinks do: what an HTTP server says, events, values that a column does not take,
-//! options that are wrong.
+//! Properties of single sinks: responses of HTTP servers, events, values that a column does not
+//! accept, and wrong options.
 
 use super::contract::{SinkRig, wait_until};
 use super::places::row_of;
@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A server that knows what to say, and what it was told in between.
+/// Starts a web server whose responses are given by `say`. Returns the server, and the bodies of
+/// the requests that were answered with 200.
 pub(super) fn server(
     port: u16,
     say: impl Fn(&str) -> WebResponse + Send + Sync + 'static,
@@ -38,7 +39,7 @@ pub(super) fn hook(port: u16, more: &str) -> String {
     )
 }
 
-/// From a folder that the log does not name otherwise.
+/// The error contains the full path of the file, because no other log line names the folder.
 #[test]
 fn a_file_that_cannot_be_written_is_named_whole_with_its_option() {
     let folder = scratch("sink-file-named");
@@ -159,7 +160,8 @@ fn a_sink_that_is_to_stop_keeps_what_is_refused() {
     }
 }
 
-/// Until the options are read again, changed or not.
+/// Checks that a sink with `refused = "stop"` keeps a refused message until a reload, with or
+/// without changed options.
 fn keeps_what_is_refused(next: &str) {
     let (port, is_content) = (free_port(), Arc::new(AtomicBool::new(false)));
     let (own, asked) = (is_content.clone(), Arc::new(Mutex::new(0)));
@@ -413,7 +415,8 @@ fn over_tls_only_a_server_that_is_vouched_for_gets_anything() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Nothing is sent to a connection that only prepares.
+/// A sink that is not yet connected to the destination keeps its queued QoS 0 messages when other
+/// options change.
 #[test]
 fn qos_0_that_waits_stays_when_other_options_change() {
     let port = free_port();
@@ -432,7 +435,8 @@ fn qos_0_that_waits_stays_when_other_options_change() {
     });
 }
 
-/// A process that is killed before the server is there begins again where it was.
+/// A broker that is killed before the server is reachable requests the retained messages again
+/// after the restart.
 #[test]
 fn what_is_retained_reaches_a_new_filter_however_late_its_server_comes() {
     let port = free_port();

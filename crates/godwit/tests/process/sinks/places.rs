@@ -1,4 +1,4 @@
-//! What sinks lead to in tests: files, a web server, SQLite, PostgreSQL and MariaDB.
+//! Destinations of sinks in tests: files, a web server, SQLite, PostgreSQL and MariaDB.
 
 use super::contract::{
     OURS, SinkPlace, SinkRow, a_broker_that_is_killed_loses_nothing, sink_of_rows, stands,
@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-/// Of `{"topic":...,"payload":...}`; a payload that was JSON comes as it was.
+/// Returns the row in an object `{"topic":...,"payload":...}`. A payload that is JSON is returned
+/// as JSON text.
 pub(super) fn row_of(value: &serde_json::Value) -> SinkRow {
     let text = |name: &str| match &value[name] {
         serde_json::Value::String(text) => text.clone(),
@@ -27,7 +28,7 @@ pub(super) fn row_of(value: &serde_json::Value) -> SinkRow {
     (text("topic"), text("payload"))
 }
 
-/// Into the table that each database has.
+/// Option that inserts a row into the table `m` of each database.
 const INSERT: &str =
     "sql.statement = \"INSERT INTO m (topic, payload) VALUES (${topic}, ${payload})\"\n";
 
@@ -36,10 +37,10 @@ struct FilePlace<F> {
     format: PhantomData<F>,
 }
 
-/// How a file has its rows.
+/// Format of the rows in a file.
 pub(super) trait RowFormat {
     const NAME: &'static str;
-    /// Of the file that the options name, and of those beside it.
+    /// Returns the rows in the file of the options and in the rotated files next to it.
     fn rows(path: &Path) -> Vec<SinkRow>;
 }
 
@@ -82,7 +83,7 @@ impl RowFormat for ParquetRows {
     }
 }
 
-/// In the order of their names.
+/// Returns the Parquet files of a folder, ordered by name.
 pub(super) fn parquet_files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect(OURS).path()).collect();
@@ -113,7 +114,7 @@ impl<F: RowFormat> SinkPlace for FilePlace<F> {
         F::rows(&self.path())
     }
 
-    /// A file where the folder should be, at once: what a sink makes in between would be lost.
+    /// Replaces the folder by a file atomically: rows written in between would be lost.
     fn stop(&mut self) {
         let [below, away] = ["below", "away"].map(|name| self.folder.join(name));
         fs::write(&away, "in the way").expect(OURS);
@@ -141,7 +142,7 @@ fn swap(one: &Path, other: &Path) {
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect(OURS);
 }
 
-/// As RFC 4180 has it; a record without its end does not count.
+/// Parses CSV (RFC 4180). An incomplete last record is ignored.
 fn csv(text: &str) -> Vec<Vec<String>> {
     let (mut all, mut record, mut value) = (Vec::new(), Vec::new(), String::new());
     let (mut is_quoted, mut chars) = (false, text.chars().peekable());
@@ -238,7 +239,7 @@ fn a_webhook_stands_the_contract() {
 
 struct SqlitePlace {
     folder: PathBuf,
-    /// Who keeps it from being written.
+    /// Connection whose transaction blocks writes to the database while the destination is stopped.
     lock: Option<rusqlite::Connection>,
 }
 
@@ -314,7 +315,8 @@ fn rows_that_a_rule_sends_to_a_sink_are_not_lost_by_kills() {
     a_broker_that_is_killed_loses_nothing(&mut place, &text);
 }
 
-/// Packages of Debian name their programs by version.
+/// Returns the path of a program of PostgreSQL. Debian installs the programs in a folder per
+/// version.
 fn program(name: &str) -> String {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let found = versions.map(|version| version.path().join("bin").join(name));
@@ -330,7 +332,7 @@ pub(super) struct PostgresPlace {
 }
 
 impl PostgresPlace {
-    /// Unless it is not installed.
+    /// Installs a PostgreSQL server. Returns `None` if PostgreSQL is not available on the host.
     pub(super) fn new(name: &str) -> Option<PostgresPlace> {
         if !is_installed("PostgreSQL", program("initdb")) {
             return None;
@@ -440,7 +442,7 @@ const MYSQL_TABLE: &str = "CREATE DATABASE godwit CHARACTER SET utf8mb4;
 ";
 
 impl MysqlPlace {
-    /// Unless it is not installed.
+    /// Installs a MariaDB server. Returns `None` if MariaDB is not available on the host.
     pub(super) fn new(name: &str) -> Option<MysqlPlace> {
         if !is_installed("MariaDB", "mariadbd") {
             return None;
@@ -527,7 +529,7 @@ impl SinkPlace for MysqlPlace {
         Some(&self.relay)
     }
 
-    /// It is asked a statement at a time.
+    /// The sink sends one statement at a time and waits for each response, so the delay is short.
     fn late_ms(&self) -> u64 {
         3
     }

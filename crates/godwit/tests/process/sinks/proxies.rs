@@ -1,4 +1,4 @@
-//! Requests through a proxy, of an option or of the environment, and redirections.
+//! HTTP requests of sinks through a proxy, given by an option or by the environment, and redirects.
 
 use super::contract::{OURS, SinkRig, wait_until};
 use super::own::server;
@@ -13,7 +13,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A proxy that carries what follows a CONNECT, and the heads that it was given.
+/// Starts a CONNECT proxy. Returns its port and the heads of the received requests.
 fn proxy() -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect(OURS);
     let port = listener.local_addr().expect(OURS).port();
@@ -79,7 +79,7 @@ fn https_goes_through_a_proxy_unread() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// And only where an option says so.
+/// The environment variables count only if the option `http.proxy` is "environment".
 #[test]
 fn the_environment_names_a_proxy() {
     let asked_of_proxy = Arc::new(Mutex::new(Vec::new()));

@@ -1,4 +1,4 @@
-//! A way to a server whose answers a test has come late, or not at all.
+//! A TCP relay to a server that delays the server's responses, or withholds them.
 
 use super::contract::OURS;
 use std::io::{Read, Write};
@@ -14,11 +14,11 @@ pub(super) struct TcpRelay {
     late_ms: Arc<AtomicU64>,
 }
 
-/// Later than any test waits.
+/// Delay that is longer than any test waits, in milliseconds.
 pub(super) const NEVER: u64 = u64::MAX;
 
 impl TcpRelay {
-    /// Nothing is late yet. Who comes while the server is away is sent away.
+    /// Starts a relay to a port, without a delay. Connections are closed while the server is down.
     pub(super) fn to(to: u16) -> TcpRelay {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -41,7 +41,7 @@ impl TcpRelay {
         self.late_ms.store(ms, SeqCst);
     }
 
-    /// Options that lead to the server, as options that lead here.
+    /// Replaces the server's port in options by the port of the relay.
     pub(super) fn instead(&self, options: &str) -> String {
         options.replace(&format!(":{}", self.to), &format!(":{}", self.port))
     }

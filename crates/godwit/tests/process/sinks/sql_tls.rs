@@ -1,4 +1,5 @@
-//! `sql.tls`: databases that speak TLS, by a certificate that is vouched for, and nothing else.
+//! `sql.tls`: connections to databases over TLS, and refusal of servers without a trusted
+//! certificate.
 
 use super::contract::{OURS, SinkPlace, SinkRig, wait_for};
 use super::places::{MysqlPlace, PostgresPlace};
@@ -7,11 +8,11 @@ use crate::servers::give;
 use std::fs;
 use std::path::Path;
 
-/// A database whose connections know whether they are encrypted.
+/// A database that can report the encryption of a connection.
 trait TlsPlace: SinkPlace {
     const USER: &'static str;
     fn folder(&self) -> &Path;
-    /// The URL, and a statement that writes down by which TLS its connection came.
+    /// Returns the URL, and a statement that writes the TLS version of its own connection.
     fn options(&self) -> String;
     fn start_with_tls(&mut self, certificate: String, key: String);
 }

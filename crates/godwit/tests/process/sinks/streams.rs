@@ -1,4 +1,4 @@
-//! Sinks into Redis, with a real one.
+//! Sinks to streams of a real Redis.
 
 use super::contract::{OURS, SinkPlace, SinkRig, SinkRow, stands, wait_for};
 use super::places::row_of;
@@ -38,7 +38,7 @@ impl RedisStreamPlace {
         redis
     }
 
-    /// What it answers, as JSON.
+    /// Returns the reply to a command as JSON.
     fn ask(&self, words: &[&str]) -> serde_json::Value {
         let mut cli = Command::new("redis-cli");
         cli.args(["-3", "--json", "-p", &self.plain.to_string(), "--user", "godwit"]);

@@ -1,5 +1,5 @@
-//! Limits of CAs and uses of certificates that webpki does not hold against an anchor or a client,
-//! and OpenSSL does.
+//! Limits of CAs, and permitted uses of certificates, that webpki does not check for a trust anchor
+//! or a client certificate, and OpenSSL checks.
 
 use super::FormOutcome::Refused;
 use super::{ANN, ClientForm};

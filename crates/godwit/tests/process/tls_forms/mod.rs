@@ -1,7 +1,7 @@
-//! Certificates and keys in the forms that people have, on listeners, on clients, on bridges and on
-//! servers that are asked who a client is, beside mosquitto with the same files: each is accepted
-//! as there, or refused in words that name the form and the way out. `docs/security.md` has the
-//! same as a table.
+//! Certificates and keys in the forms that users have, on listeners, clients, bridges and
+//! authentication servers, compared with mosquitto and the same files. Each form is accepted as by
+//! mosquitto, or refused with a text that names the form and a remedy. `docs/security.md` has the
+//! same table.
 
 mod limited;
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// What becomes of a form: accepted, or refused with these words.
+/// Result for a form of certificate: accepted, or refused with a text that contains these words.
 #[derive(Clone, Copy, Debug)]
 enum FormOutcome {
     Accepted,
@@ -30,20 +30,20 @@ enum FormOutcome {
 
 use FormOutcome::{Accepted, Refused};
 
-/// A certificate of a server.
+/// A server certificate to test, with the expected results.
 struct ServerForm {
     certificate: &'static str,
     key: &'static str,
-    /// The listener's `tls.chain`, mosquitto's `cafile`.
+    /// File for the listener's `tls.chain` and for mosquitto's `cafile`.
     pool: &'static str,
-    /// What clients trust.
+    /// File of CAs that clients trust.
     trusted: &'static str,
     host: &'static str,
-    /// Our listener, and mosquitto's client with it.
+    /// Result of this program's listener with mosquitto's client.
     listener: FormOutcome,
-    /// Our client with mosquitto's listener.
+    /// Result of this program's client with mosquitto's listener.
     client: FormOutcome,
-    /// mosquitto's client with mosquitto's listener; `None` where mosquitto does not start.
+    /// Whether mosquitto's client accepts mosquitto's listener; `None` if mosquitto does not start.
     mosquitto: Option<bool>,
 }
 
@@ -58,7 +58,7 @@ const GOOD: ServerForm = ServerForm {
     mosquitto: Some(true),
 };
 
-/// For what our listener does not start with and mosquitto neither.
+/// Returns a form with which neither this program's listener nor mosquitto starts.
 const fn unusable(certificate: &'static str, key: &'static str, words: &'static str) -> ServerForm {
     ServerForm { certificate, key, listener: Refused(words), mosquitto: None, ..GOOD }
 }
@@ -184,7 +184,7 @@ const SERVERS: &[ServerForm] = &[
     },
 ];
 
-/// The folder with all of them, made once a test.
+/// Creates a folder with all certificates of `make.sh`.
 fn folder(name: &str) -> PathBuf {
     let folder = scratch(name);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/process/tls_forms/make.sh");
@@ -279,11 +279,11 @@ fn their_listener(name: &str, at: usize, form: &ServerForm, file: &dyn Fn(&str) 
     judge("our client", name, form.client, done, &said);
 }
 
-/// A certificate of a client.
+/// A client certificate to test, with the expected results.
 struct ClientForm {
     certificate: &'static str,
     key: &'static str,
-    /// The listener's file of CAs.
+    /// File of CAs that the listener trusts.
     trusted: &'static str,
     list: &'static str,
     ours: FormOutcome,
@@ -506,7 +506,7 @@ fn a_bridge_accepts_the_same_forms_and_names_what_it_refuses() {
     }
 }
 
-/// A web server with one of the certificates, which rustls itself would not start with.
+/// Starts a web server with a certificate that rustls would refuse for a server by default.
 fn web_server(own: &str, folder: &Path) -> TestWebServer {
     let pem = |end: &str| folder.join(format!("{own}.{end}"));
     let chain = CertificateDer::pem_file_iter(pem("pem")).expect("it is there");
@@ -522,7 +522,7 @@ fn web_server(own: &str, folder: &Path) -> TestWebServer {
     TestWebServer::start(0, Some(Arc::new(config)), allow)
 }
 
-/// Databases are asked over the same TLS.
+/// HTTP servers stand in for databases, which are reached over the same TLS client.
 #[test]
 fn a_server_that_is_asked_has_the_same_forms_and_the_log_names_what_is_refused() {
     let folder = folder("tls-forms-asked");
@@ -588,7 +588,8 @@ fn a_client_without_a_cipher_for_the_certificate_gets_handshake_failure_and_the_
     }
 }
 
-/// Passes bytes on and keeps the longest record that the server sent.
+/// Starts a relay to a port. Returns its port, and a thread that returns the length of the longest
+/// TLS record of the server.
 fn watch_records(port: &str) -> (String, thread::JoinHandle<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let own = listener.local_addr().expect("it is bound").port().to_string();
@@ -660,7 +661,7 @@ fn a_device_that_asks_for_short_records_gets_them() {
     }
 }
 
-/// Everything that comes to who subscribes to `big`.
+/// Returns the bytes that a subscriber of `big` receives through `openssl s_client`.
 fn subscribe(port: &str, arguments: &[&str]) -> Vec<u8> {
     let words = "printf '\\020\\015\\000\\004MQTT\\004\\002\\000\\074\\000\\001c'; \
                  printf '\\202\\010\\000\\001\\000\\003big\\000'; sleep 1; printf '\\340\\000'";
