@@ -1,12 +1,12 @@
-//! What is acknowledged while a session's client is away, or acknowledges one message never: it all
-//! comes, whatever the defaults bound, and after a kill too.
+//! Messages that are acknowledged while the subscriber of a session is away, or leaves one message
+//! unacknowledged: every message arrives, whatever the default limits, also after a kill.
 
 use crate::broker::CrashBroker;
 use crate::patient::PatientClient;
 
-/// Several times what a queue in memory holds.
+/// Number of missed messages: several times the part of a queue that is in memory.
 const MISSED: u32 = 25_000;
-/// More than there are packet ids.
+/// Number of messages, more than there are packet ids.
 const ROUND: u32 = 66_500;
 
 #[test]
@@ -39,8 +39,8 @@ fn a_session_that_is_away_loses_nothing_that_was_acknowledged() {
     }
 }
 
-/// A long queue is read a piece at a time, and nothing of an old piece is sent, so no
-/// acknowledgement asks for the next one.
+/// A long queue is read in pieces, and all messages of the first pieces have expired. The next
+/// piece must be read without an acknowledgement of the client.
 #[test]
 fn a_long_queue_whose_front_is_too_old_goes_on_behind_it() {
     let mut broker = CrashBroker::new("stale", vec!["queue.age_s_max=5".to_string()]);

@@ -1,4 +1,4 @@
-//! The real program on one data folder, killed and started again on the same address.
+//! The real program on one data folder, killed and restarted on the same address.
 
 use crate::trace;
 use std::fs::{self, File};
@@ -11,11 +11,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) struct CrashBroker {
-    /// Holds the data folder, the log of every life, and what the judge saw.
+    /// Contains the data folder, the log of each process, and the history of the judge.
     pub(crate) folder: PathBuf,
     pub(crate) address: SocketAddr,
     options: Vec<String>,
-    /// Whether and how strace runs the next life.
+    /// Whether strace traces the next process, and how.
     pub(crate) traced: TraceMode,
     lives: u32,
     child: Option<Child>,
@@ -25,12 +25,12 @@ pub(crate) struct CrashBroker {
 pub(crate) enum TraceMode {
     No,
     Yes,
-    /// Its files are never synced, and it does not know.
+    /// Trace, and let every fdatasync succeed without effect.
     WithoutSync,
 }
 
 impl CrashBroker {
-    /// Not started yet.
+    /// Creates an empty folder and chooses an address; [`CrashBroker::start`] starts the process.
     pub(crate) fn new(name: &str, options: Vec<String>) -> CrashBroker {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("crash-{name}"));
         let _ = fs::remove_dir_all(&folder);
@@ -82,7 +82,7 @@ impl CrashBroker {
         self.child = Some(child);
     }
 
-    /// What kill -9 does.
+    /// Kills the process with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.look();
         if let Some(mut child) = self.child.take() {
@@ -92,7 +92,7 @@ impl CrashBroker {
         }
     }
 
-    /// Kills it, and gives what strace has written of its life.
+    /// Kills the process and returns the complete output of strace.
     pub(crate) fn end_trace(&mut self) -> String {
         let pid = self.child.as_ref().expect("it was started").id();
         self.kill();
@@ -114,7 +114,7 @@ impl CrashBroker {
         line.split_whitespace().next().and_then(|kb| kb.parse().ok()).expect("a number")
     }
 
-    /// Of this life.
+    /// Returns the path of the trace of the current process.
     fn trace(&self) -> PathBuf {
         self.folder.join(format!("trace.{}", self.lives))
     }
@@ -123,7 +123,7 @@ impl CrashBroker {
         self.folder.join("data")
     }
 
-    /// It must not end by itself.
+    /// Panics if the process has ended by itself.
     pub(crate) fn look(&mut self) {
         let ended = self.child.as_mut().and_then(|child| child.try_wait().expect("it was started"));
         if let Some(status) = ended {

@@ -1,4 +1,4 @@
-//! Chance from a seed, so that a failure can be had again as far as threads allow.
+//! Random numbers from a seed, so that a failure can be reproduced as far as threads allow.
 
 pub(crate) struct CrashRng(fastrand::Rng);
 
@@ -11,7 +11,7 @@ impl CrashRng {
         self.0.u64(..bound)
     }
 
-    /// Once in so many times.
+    /// Returns true with a probability of one in `times`.
     pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

@@ -1,5 +1,5 @@
-//! A store that has reached its quota: it refuses what it would have to keep, and nothing else,
-//! until there is room again.
+//! A store that has reached its quota: the broker refuses messages and sessions that need the
+//! store, and no others, until there is room again.
 
 use crate::broker::CrashBroker;
 use crate::patient::PatientClient;

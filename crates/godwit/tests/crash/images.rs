@@ -1,5 +1,6 @@
-//! A life or two of the broker under strace, and then what a disk could have held at any moment of
-//! them: the broker starts on that, and the clients of that moment judge it.
+//! Power cuts: the broker runs under strace, the possible contents of the disk at a random moment
+//! are computed from the trace, and the broker is started on those contents. The clients of that
+//! moment check for loss.
 
 use crate::broker::TraceMode;
 use crate::chance::CrashRng;
@@ -13,7 +14,7 @@ use std::fs;
 use std::panic;
 use std::path::{Path, PathBuf};
 
-/// Twenty images, or as many as `GODWIT_CRASH_IMAGES` says.
+/// Tests 20 disk images, or `GODWIT_CRASH_IMAGES`.
 #[test]
 fn without_power_at_random_moments_nothing_acknowledged_is_lost() {
     let (seed, images) = (seed(), said("GODWIT_CRASH_IMAGES").unwrap_or(20));
@@ -28,7 +29,7 @@ fn without_power_at_random_moments_nothing_acknowledged_is_lost() {
     }
 }
 
-/// The proof that the test above can fail.
+/// Proves that the test above can fail: with syncs that do nothing, acknowledged messages are lost.
 #[test]
 fn a_store_whose_syncs_do_nothing_loses_what_it_acknowledged() {
     let seed = seed();
@@ -46,7 +47,7 @@ fn a_store_whose_syncs_do_nothing_loses_what_it_acknowledged() {
 struct RecordedRound {
     seed: u64,
     shards: usize,
-    /// Whose life it was. What strace wrote is left in its folder if an image fails.
+    /// The traced round. The trace stays in its folder if an image fails.
     round: CrashRound,
     steps: Vec<TraceStep>,
 }
@@ -69,7 +70,8 @@ impl RecordedRound {
         RecordedRound { seed, shards, round, steps }
     }
 
-    /// Starts the broker on what could be left at a moment of the recording, and has it judged.
+    /// Starts the broker on a possible disk image of a random moment of the recording, and checks
+    /// for loss.
     fn judge(&self, name: &str, keeps: UnsyncedShare, rng: &mut CrashRng) {
         let cut = self.moment(rng);
         println!("after {cut} of {} steps, with {keeps:?} of what is unsynced", self.steps.len());
@@ -87,8 +89,8 @@ impl RecordedRound {
         round.stand();
     }
 
-    /// After how many steps the power goes: at any moment, just after something was said, with
-    /// something unsynced, or while a start is not over.
+    /// Chooses the number of steps before the power cut: any, just behind a write to a client, with
+    /// unsynced data, or during a start.
     fn moment(&self, rng: &mut CrashRng) -> usize {
         let any = |rng: &mut CrashRng| rng.below(self.steps.len() as u64) as usize;
         let from = any(rng);
@@ -116,7 +118,7 @@ fn read(folder: &Path) -> HashMap<PathBuf, Vec<u8>> {
     paths.map(|path| (path.clone(), fs::read(path).expect("a file"))).collect()
 }
 
-/// From where it was to where it is to be.
+/// Writes the files of an image below `to`; their paths in the image are below `from`.
 fn write(image: &CrashDiskImage, from: &Path, to: &Path) {
     for (path, body) in image {
         let below = path.strip_prefix(from).expect("it is in the store");
@@ -128,10 +130,10 @@ fn write(image: &CrashDiskImage, from: &Path, to: &Path) {
     }
 }
 
-/// Of one recording.
+/// Number of images that are tested for one recording.
 const IMAGES: usize = 10;
 
 const LIVES: usize = 2;
 
-/// Steps that a start takes, or some more.
+/// Upper bound of the number of steps of a start.
 const START: u64 = 60;

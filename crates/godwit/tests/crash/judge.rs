@@ -1,4 +1,4 @@
-//! What was promised and what came. Whatever breaks a promise ends the test where it is seen.
+//! Compares received messages with acknowledged ones. A violation panics at once.
 
 use mqtt::QoS;
 use std::collections::HashMap;
@@ -10,22 +10,22 @@ pub(crate) struct DeliveryJudge {
     topics: Vec<JudgedTopic>,
     by_name: HashMap<String, usize>,
     claims: Vec<ReceiverClaim>,
-    /// So many acknowledgements and arrivals there were.
+    /// Number of acknowledgements that publishers received.
     pub(crate) acknowledgements: u64,
     pub(crate) arrivals: u64,
     pub(crate) sends: u64,
-    /// What happened, for whoever has to find out why.
+    /// Events so far, for the analysis of a failure.
     history: Vec<String>,
 }
 
-/// One message: the how manieth of its topic, from 0.
+/// Identifies a message: index of its topic, and its number in the topic, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MessageName {
     pub(crate) topic: usize,
     pub(crate) number: u32,
 }
 
-/// A topic belongs to one publisher.
+/// A topic, to which only one publisher publishes, and its messages.
 struct JudgedTopic {
     name: String,
     qos: QoS,
@@ -35,18 +35,19 @@ struct JudgedTopic {
 
 #[derive(Clone, Copy)]
 struct SentMessage {
-    /// Without a payload: it clears a retained message, and cannot say its number.
+    /// Whether the payload is empty. Such a message clears a retained message and does not carry
+    /// its number.
     clears: bool,
     acknowledged: bool,
 }
 
-/// Whoever is to get every message: a session, or a group.
+/// A receiver that must get every acknowledged message of its topics: a session, or a shared group.
 struct ReceiverClaim {
     name: String,
     qos: QoS,
     prefixes: &'static [&'static str],
     is_group: bool,
-    /// By topic and number, how often it came.
+    /// Number of arrivals, by index of the topic and number of the message.
     counts: Vec<Vec<u32>>,
 }
 
@@ -89,7 +90,7 @@ impl DeliveryJudge {
         let _ = std::fs::write(path, text);
     }
 
-    /// A message gets its name.
+    /// Records a message that a publisher sends. Returns the identity of the message.
     pub(crate) fn sent(&mut self, topic: usize, clears: bool, packet_id: u16) -> MessageName {
         let messages = &mut self.topics[topic].messages;
         messages.push(SentMessage { clears, acknowledged: false });
@@ -105,7 +106,8 @@ impl DeliveryJudge {
         self.note(|judge| format!("{} acknowledged", judge.say(name)));
     }
 
-    /// A message came to somebody of this claim, and is not the copy of one that it has in hand.
+    /// Records the arrival of a message at a receiver. The caller excludes repetitions under a
+    /// packet id that is still in use.
     pub(crate) fn arrived(&mut self, claim: usize, by: &str, topic: &str, number: Option<u32>) {
         self.arrivals += 1;
         let Some(&at) = self.by_name.get(topic) else { panic!("{by} got {topic}: never sent") };
@@ -138,7 +140,8 @@ impl DeliveryJudge {
         );
     }
 
-    /// The first message that was acknowledged and did not come.
+    /// Returns a description of the first message that was acknowledged and has not arrived, if
+    /// any.
     pub(crate) fn missing(&self) -> Option<String> {
         for claim in &self.claims {
             for (at, topic) in self.topics.iter().enumerate() {
@@ -192,7 +195,8 @@ impl DeliveryJudge {
         at
     }
 
-    /// A topic that must have a retained message: nothing was sent after it.
+    /// Whether a topic must have a retained message: its last message is the one in `least`, and
+    /// that message does not clear the topic.
     pub(crate) fn must_be_retained(&self, topic: usize, least: Option<u32>) -> bool {
         let messages = &self.topics[topic].messages;
         let Some(least) = least else { return false };
@@ -200,7 +204,7 @@ impl DeliveryJudge {
     }
 }
 
-/// What the payload says: none where it is empty.
+/// Returns the number in a payload; `None` for an empty payload.
 pub(crate) fn number_in(payload: &[u8]) -> Option<u32> {
     payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }

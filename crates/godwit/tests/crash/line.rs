@@ -1,5 +1,5 @@
-//! One connection, looked at without waiting: what came is handed over, what the socket does not
-//! take waits.
+//! A non-blocking connection to the broker: returns the packets that have arrived, and buffers
+//! unsent ones.
 
 use mqtt::{Packet, PacketId, PacketType, ProtocolVersion, QoS, ReasonCode};
 use std::io::{ErrorKind, Read, Write};
@@ -13,7 +13,7 @@ pub(crate) struct CrashConnection {
     unsent: Vec<u8>,
 }
 
-/// What the broker says, as far as anybody here wants to know.
+/// The packets of the broker that the tests use.
 #[derive(Debug)]
 pub(crate) enum BrokerPacket {
     Ack {
@@ -23,7 +23,7 @@ pub(crate) enum BrokerPacket {
     },
     Message {
         qos: QoS,
-        /// Sent because it is retained, not because it was just published.
+        /// The RETAIN flag: whether the message was a retained one.
         retain: bool,
         packet_id: Option<PacketId>,
         topic: String,
@@ -47,12 +47,12 @@ impl CrashConnection {
         Some(CrashConnection { stream, version, came: Vec::new(), unsent: Vec::new() })
     }
 
-    /// On its way with the next `flush`.
+    /// Encodes a packet, which the next `flush` sends.
     pub(crate) fn say(&mut self, packet: Packet<'_>) {
         packet.encode(self.version, &mut self.unsent);
     }
 
-    /// False where the connection is gone.
+    /// Sends buffered packets. Returns false if the connection is closed.
     pub(crate) fn flush(&mut self) -> bool {
         while !self.unsent.is_empty() {
             match self.stream.write(&self.unsent) {
@@ -63,7 +63,7 @@ impl CrashConnection {
         true
     }
 
-    /// What came since the last time; false with it where the connection is gone.
+    /// Returns the packets received since the last call, and whether the connection is still open.
     pub(crate) fn listen(&mut self) -> (Vec<BrokerPacket>, bool) {
         let mut buffer = [0; 64 * 1024];
         let lives = match self.stream.read(&mut buffer) {
@@ -80,8 +80,8 @@ impl CrashConnection {
     }
 }
 
-/// Takes every whole packet out of what came. Whoever sees CONNECT may say in which version the
-/// next ones are.
+/// Removes the complete packets from `came`. `each` may change the protocol version, as CONNECT
+/// does, for the packets that follow.
 pub(crate) fn take(
     came: &mut Vec<u8>,
     version: &mut ProtocolVersion,

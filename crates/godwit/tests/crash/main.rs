@@ -1,6 +1,6 @@
-//! The real program, killed at any moment: what it acknowledged is there when it is back. So it is
-//! when the power goes, which a kill does not show: what was written and not synced outlives it.
-//! And what nobody wants any more is gone, however long it runs.
+//! Crash tests of the real program. After a kill at any moment, and after a power cut, which also
+//! loses unsynced data, all acknowledged messages are there. Expired sessions leave nothing behind
+//! in memory or on disk.
 
 mod away;
 mod broker;
@@ -24,8 +24,8 @@ mod witness;
 use round::CrashRound;
 use std::hash::{BuildHasher, RandomState};
 
-/// Ten rounds, or as many as `GODWIT_CRASH_ROUNDS` says; from the seed that `GODWIT_CRASH_SEED`
-/// says, where chance is to be had again.
+/// Runs ten rounds, or `GODWIT_CRASH_ROUNDS`, with random numbers from the seed
+/// `GODWIT_CRASH_SEED`.
 #[test]
 fn killed_at_random_moments_nothing_acknowledged_is_lost() {
     let seed = seed();
@@ -41,7 +41,7 @@ fn seed() -> u64 {
     said("GODWIT_CRASH_SEED").unwrap_or(drawn)
 }
 
-/// One or two in turn, or as many as `GODWIT_CRASH_SHARDS` says.
+/// Returns the number of shards: one or two in turn, or `GODWIT_CRASH_SHARDS`.
 fn shards(seed: u64) -> usize {
     said("GODWIT_CRASH_SHARDS").unwrap_or(1 + seed % 2) as usize
 }

@@ -1,4 +1,4 @@
-//! A client that does one thing after another, and waits for what comes of it.
+//! A client that performs one action after another, and waits for the response to each.
 
 use crate::line::BrokerPacket;
 use crate::peer::CrashPeer;
@@ -16,14 +16,15 @@ pub(crate) struct PatientClient {
 }
 
 impl PatientClient {
-    /// As soon as the broker is there.
+    /// Connects with a session that expires after `expiry_s` seconds. Waits until the broker
+    /// listens.
     pub(crate) fn connect(address: SocketAddr, id: &str, expiry_s: u32) -> PatientClient {
         let mut peer = peer(id);
         peer.expiry_s = expiry_s;
         PatientClient::greet(address, peer)
     }
 
-    /// To a session that must still be there.
+    /// Connects to an existing session, which the broker must still have.
     pub(crate) fn come_back(address: SocketAddr, id: &str) -> PatientClient {
         let mut peer = peer(id);
         peer.is_known = true;
@@ -62,7 +63,7 @@ impl PatientClient {
         assert!(matches!(&heard, BrokerPacket::Subscribed { codes } if codes == &[1]), "{heard:?}");
     }
 
-    /// With QoS 1: the reason that came back.
+    /// Publishes at QoS 1. Returns the reason code of PUBACK.
     pub(crate) fn publish(&mut self, topic: &str, payload: &[u8]) -> ReasonCode {
         self.say_publish(topic, payload);
         match self.hear() {
@@ -84,7 +85,8 @@ impl PatientClient {
         self.peer.flush();
     }
 
-    /// The same where it comes back as a message; both may come first.
+    /// Publishes at QoS 1 to a topic to which the client itself is subscribed, and waits for PUBACK
+    /// and for the message, in any order. Returns the reason code.
     pub(crate) fn publish_to_itself(&mut self, topic: &str, payload: &[u8]) -> ReasonCode {
         self.say_publish(topic, payload);
         let (mut came, mut reason) = (false, None);
@@ -98,7 +100,7 @@ impl PatientClient {
         reason.expect("it was waited for")
     }
 
-    /// So many messages with QoS 1, several at a time. The payload of each is its number.
+    /// Publishes each number as a payload at QoS 1, `AT_A_TIME` messages at a time.
     pub(crate) fn publish_many(&mut self, topic: &str, numbers: std::ops::Range<u32>) {
         for first in numbers.clone().step_by(AT_A_TIME as usize) {
             let some = first..numbers.end.min(first + AT_A_TIME);
@@ -125,7 +127,7 @@ impl PatientClient {
         }
     }
 
-    /// The next message, which is not acknowledged.
+    /// Returns packet id and payload of the next message, without an acknowledgement.
     pub(crate) fn keep_waiting(&mut self) -> (PacketId, Vec<u8>) {
         match self.hear() {
             BrokerPacket::Message { packet_id, payload, .. } => {
@@ -135,7 +137,7 @@ impl PatientClient {
         }
     }
 
-    /// The payload of the next message, acknowledged.
+    /// Returns the payload of the next message, and acknowledges the message.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         match self.hear() {
             BrokerPacket::Message { packet_id, payload, .. } => {
@@ -152,6 +154,6 @@ fn peer(id: &str) -> CrashPeer {
     CrashPeer::new(id.to_string(), ProtocolVersion::V5, 100)
 }
 
-/// How long anything may take on a busy host.
+/// Timeout of every wait, long enough for a busy host.
 const PATIENCE: Duration = Duration::from_secs(20);
 const AT_A_TIME: u32 = 500;

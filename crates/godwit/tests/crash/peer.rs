@@ -1,5 +1,5 @@
-//! What publishers and subscribers have in common: a session that the broker is to keep, and a
-//! connection to it that comes and goes.
+//! Common part of publishers and subscribers: a persistent session, and a connection that comes and
+//! goes.
 
 use crate::line::{BrokerPacket, CrashConnection};
 use mqtt::client::{ClientSession, success_ack};
@@ -12,7 +12,8 @@ pub(crate) struct CrashPeer {
     pub(crate) version: ProtocolVersion,
     pub(crate) receive_maximum: u16,
     pub(crate) expiry_s: u32,
-    /// The broker has acknowledged something that belongs to the session: from now on it has one.
+    /// Whether the broker has acknowledged a packet that belongs to the session, so that the
+    /// session must exist from now on.
     pub(crate) is_known: bool,
     pub(crate) session: ClientSession<()>,
     line: Option<CrashConnection>,
@@ -35,8 +36,8 @@ impl CrashPeer {
         self.session.is_connected()
     }
 
-    /// Connects if it must, and gives what it hears. `ConnAckLimits` is the first after a
-    /// connection.
+    /// Connects if there is no connection. Returns the received packets; the first one of a
+    /// connection is `BrokerPacket::Welcome`.
     pub(crate) fn turn(&mut self, address: SocketAddr) -> Vec<BrokerPacket> {
         if self.line.is_none() {
             self.line = CrashConnection::open(address, self.version);
@@ -104,7 +105,7 @@ impl CrashPeer {
         }
     }
 
-    /// Without a word.
+    /// Closes the connection without DISCONNECT.
     pub(crate) fn cut(&mut self) {
         self.line = None;
         self.session.on_close();

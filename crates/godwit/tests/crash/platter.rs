@@ -1,6 +1,6 @@
-//! What a disk could hold when the power goes. A write is certain once a sync of its file that
-//! began after it has ended; a name, once its folder is synced. Of everything else chance keeps
-//! some, of writes each sector by itself.
+//! Possible contents of the disk after a power cut. A write is durable once a sync of the file,
+//! begun after the write, has ended; a name is durable once its folder is synced. Of the other
+//! changes a random part survives, and of a write any of its sectors.
 
 use crate::chance::CrashRng;
 use crate::trace::{NEVER, TraceStep, TracedCall};
@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 pub(crate) struct SimulatedDisk {
-    /// Whatever is outside of it is not looked at.
+    /// The data folder. Calls on paths outside of this folder are ignored.
     folder: PathBuf,
     open: HashMap<u32, OpenDescriptor>,
-    /// As the process sees them.
+    /// Paths as the process sees them.
     names: PathNames,
     certain: DiskFiles,
-    /// Oldest first.
+    /// Changes that no sync has made durable, oldest first.
     uncertain: Vec<UnsyncedChange>,
 }
 
@@ -36,18 +36,18 @@ enum OpenDescriptor {
     Folder(PathBuf),
 }
 
-/// A file or a folder, whatever its name: a place among the bodies.
+/// Index of a file or folder in `DiskFiles::bodies`.
 type BodyIndex = usize;
 type PathNames = BTreeMap<PathBuf, BodyIndex>;
 
 #[derive(Clone, Default)]
 struct DiskFiles {
     names: PathNames,
-    /// None is a folder's.
+    /// Contents of files; `None` for a folder.
     bodies: Vec<Option<Vec<u8>>>,
 }
 
-/// How much of what is not certain an image has.
+/// How much of the changes without a sync an image has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum UnsyncedShare {
     Everything,
@@ -57,7 +57,7 @@ pub(crate) enum UnsyncedShare {
 }
 
 impl SimulatedDisk {
-    /// Of a folder that is not there yet.
+    /// Creates the disk before the process creates `folder`.
     pub(crate) fn new(folder: &Path) -> SimulatedDisk {
         SimulatedDisk {
             folder: folder.to_path_buf(),
@@ -153,8 +153,9 @@ impl SimulatedDisk {
         });
     }
 
-    /// A call that the end of the process cut short was made or was not, whichever agrees with
-    /// the files that are left. That one of them does shows that no call is missing in the trace.
+    /// Decides for each call that the end of the process interrupted whether the call took effect,
+    /// so that the result agrees with the files that are left. If no decision agrees, the trace
+    /// misses a call, and the test fails.
     fn settle(&mut self, left: &HashMap<PathBuf, Vec<u8>>, at: usize) {
         let endless: Vec<_> =
             (0..self.uncertain.len()).filter(|&n| self.uncertain[n].ended == NEVER).collect();
@@ -183,7 +184,7 @@ impl SimulatedDisk {
         panic!("the files that are left are not what the trace says");
     }
 
-    /// What is left, by path.
+    /// Returns the files and folders that are left after a power cut, by path.
     pub(crate) fn image(&self, keeps: UnsyncedShare, rng: &mut CrashRng) -> CrashDiskImage {
         let mut files = self.certain.clone();
         for UnsyncedChange { change, .. } in &self.uncertain {
@@ -210,7 +211,7 @@ impl SimulatedDisk {
     }
 }
 
-/// Files and their bytes; folders without any.
+/// Files with their bytes, and folders with `None`, by path.
 pub(crate) type CrashDiskImage = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
 impl DiskFiles {
@@ -255,7 +256,7 @@ impl DiskChange {
         }
     }
 
-    /// Whether a sync of this covers it.
+    /// Whether a sync of this descriptor makes the change durable.
     fn is_of(&self, open: &OpenDescriptor) -> bool {
         match (self, open) {
             (
@@ -289,7 +290,8 @@ impl UnsyncedShare {
     }
 }
 
-/// What of a write goes to each sector of the disk, and at which byte of the file.
+/// Splits a write into the sectors of the disk. Returns the position in the file and the bytes of
+/// each.
 fn sectors(at: usize, bytes: &[u8]) -> Vec<(usize, &[u8])> {
     let first = (SECTOR - at % SECTOR).min(bytes.len());
     let (head, rest) = bytes.split_at(first);

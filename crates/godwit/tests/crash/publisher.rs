@@ -1,5 +1,5 @@
-//! A publisher that keeps its side of the protocol: what is not acknowledged is sent again after
-//! every connection, in its order, with DUP, and PUBREL where PUBREC has come [MQTT-4.4.0-1].
+//! A publisher that follows the protocol: after each new connection, unacknowledged messages are
+//! sent again in order, with DUP, and PUBREL for messages with PUBREC [MQTT-4.4.0-1].
 
 use crate::chance::CrashRng;
 use crate::judge::{DeliveryJudge, MessageName, number_in};
@@ -16,10 +16,10 @@ pub(crate) struct CrashPublisher {
     topics: Vec<usize>,
     window: usize,
     flight: VecDeque<InflightMessage>,
-    /// The last id that it took, and how many it has: with few it takes one again soon.
+    /// Last packet id used. Ids go up to `ids`; with a small `ids` they are soon used again.
     id: u16,
     ids: u16,
-    /// Messages that it may still make in this life of the broker.
+    /// Number of messages to publish before the next kill of the broker.
     pub(crate) left: u32,
 }
 
@@ -27,7 +27,7 @@ struct InflightMessage {
     packet_id: PacketId,
     name: MessageName,
     payload: Vec<u8>,
-    /// PUBREC has come.
+    /// Whether PUBREC was received.
     received: bool,
 }
 
@@ -59,12 +59,12 @@ impl CrashPublisher {
         }
     }
 
-    /// Nothing to say, and everything that was said is acknowledged to the end.
+    /// Whether all messages of this round are published and completely acknowledged.
     pub(crate) fn is_done(&self) -> bool {
         self.left == 0 && self.flight.is_empty()
     }
 
-    /// True if anything happened.
+    /// Connects, reads and publishes. Returns whether there was any progress.
     pub(crate) fn turn(
         &mut self,
         address: SocketAddr,
@@ -144,7 +144,7 @@ impl CrashPublisher {
         self.flight = flight;
     }
 
-    /// One new message, if the window has room.
+    /// Publishes a new message if the window has room.
     fn make(&mut self, judge: &mut DeliveryJudge, rng: &mut CrashRng) -> bool {
         if self.flight.len() >= self.window || self.left == 0 {
             return false;
@@ -166,7 +166,8 @@ impl CrashPublisher {
         true
     }
 
-    /// There is one: it has no fewer ids than its window has places.
+    /// Returns a free packet id. One is free, because there are at least as many ids as places in
+    /// the window.
     fn free_id(&mut self) -> PacketId {
         loop {
             self.id = self.id % self.ids + 1;
@@ -177,7 +178,7 @@ impl CrashPublisher {
         }
     }
 
-    /// A message that it made in another life, with nothing lost between it and the broker.
+    /// Records a message that a trace contains, as the publisher would have sent it.
     pub(crate) fn made(&mut self, publish: &Publish<'_>, judge: &mut DeliveryJudge) {
         let clears = publish.payload.is_empty();
         let packet_id = publish.packet_id.expect("QoS above 0");

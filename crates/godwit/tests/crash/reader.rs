@@ -1,4 +1,4 @@
-//! Somebody who looks at everything that is retained, once.
+//! A subscriber that reads all retained messages once.
 
 use crate::judge::{DeliveryJudge, number_in};
 use crate::line::{BrokerPacket, CrashConnection};
@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 pub(crate) struct RetainedReader {
     line: Option<CrashConnection>,
     began: Option<Instant>,
-    /// What must be there, as of the moment before it asked.
+    /// Least message of each retained topic, by index of the topic, as of the moment before the
+    /// SUBSCRIBE.
     least: Vec<(usize, Option<u32>)>,
     found: HashSet<usize>,
-    /// Everything that had to come has come.
+    /// Whether all expected retained messages have arrived.
     pub(crate) is_done: bool,
 }
 

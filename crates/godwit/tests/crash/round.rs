@@ -1,5 +1,4 @@
-//! One round: clients of every kind around one data folder, while the process is killed again and
-//! again.
+//! A round: clients of all kinds with one data folder, while the broker is killed again and again.
 
 use crate::broker::CrashBroker;
 use crate::chance::CrashRng;
@@ -16,7 +15,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct CrashRound {
     pub(crate) broker: CrashBroker,
     shards: usize,
-    /// Through the whole round; else their number changes.
+    /// Whether the broker has one shard during the whole round. Otherwise the number of shards
+    /// changes.
     one_shard: bool,
     rng: CrashRng,
     judge: DeliveryJudge,
@@ -25,7 +25,7 @@ pub(crate) struct CrashRound {
     reader: RetainedReader,
 }
 
-/// When the process is killed.
+/// Moment at which the process is killed: after a time, or after a number of events.
 #[derive(Clone, Copy, Debug)]
 enum KillMoment {
     After(Duration),
@@ -125,8 +125,8 @@ impl CrashRound {
         self.subscribers.iter_mut().for_each(|one| one.live(false));
     }
 
-    /// A life for a trace, which the caller ends. What publishers were told is certain when it
-    /// ends, so that a witness knows as much as they do.
+    /// Runs a process under strace, which the caller ends. All publishes are acknowledged at the
+    /// end, so a [`TraceWitness`] knows as much as the publishers.
     pub(crate) fn live_traced(&mut self, is_first: bool, is_last: bool) {
         self.broker.start(self.shards);
         if is_first {
@@ -146,19 +146,20 @@ impl CrashRound {
         self.publishers.iter().all(CrashPublisher::is_done)
     }
 
-    /// The clients of a moment that a trace has, step by step.
+    /// Applies a step of a trace to the clients, as far as they could know of it.
     pub(crate) fn see(&mut self, step: &TraceStep, witness: &mut TraceWitness) {
         witness.see(step, &mut self.publishers, &mut self.subscribers, &mut self.judge);
     }
 
-    /// A start on what is there, and nothing is missing.
+    /// Starts the broker on the present data folder, and checks that no acknowledged message is
+    /// missing.
     pub(crate) fn stand(mut self) {
         self.subscribers.iter_mut().for_each(|one| one.live(true));
         self.broker.start(self.shards);
         self.finish();
     }
 
-    /// The process goes on until the moment has come, is killed, and starts again.
+    /// Lets the process run until a random moment, kills it, and starts it again.
     fn live(&mut self, messages: u64) {
         for one in &mut self.publishers {
             one.left = if messages > 0 { self.rng.below(messages) as u32 } else { one.left };
@@ -205,7 +206,7 @@ impl CrashRound {
         if self.one_shard { 1 } else { 1 + self.rng.below(3) as usize }
     }
 
-    /// Everybody is here and takes what there is, until nothing more comes.
+    /// Connects all clients, and reads until no message is missing and no further message arrives.
     fn finish(&mut self) {
         self.judge.note(|_| "-- finish".to_string());
         self.publishers.iter_mut().for_each(|one| one.left = 0);
@@ -278,13 +279,13 @@ impl Drop for CrashRound {
     }
 }
 
-/// What a publisher makes at most between two kills.
+/// Largest number of messages of a publisher between two kills.
 const MESSAGES: u64 = 80;
 
 const LIFE_MAX: Duration = Duration::from_secs(2);
 const STILL: Duration = Duration::from_millis(50);
-/// Longer than a sync takes on a disk that other processes write gigabytes to; what is lost never
-/// comes.
+/// Longest wait for a message: longer than a sync takes on a disk to which other processes write
+/// gigabytes.
 const PATIENCE: Duration = Duration::from_secs(60);
 const TURN_MAX: Duration = Duration::from_millis(20);
 const IDLE: Duration = Duration::from_micros(100);

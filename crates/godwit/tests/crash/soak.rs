@@ -1,5 +1,5 @@
-//! The broker for a long time: sessions that come, get messages while they are away, come back or
-//! never do, and expire. Once as many go as come, neither memory nor the folder may grow.
+//! A long run of the broker with sessions that appear, miss messages, return or never return, and
+//! expire. Once as many sessions expire as appear, neither memory nor the data folder may grow.
 
 use crate::broker::CrashBroker;
 use crate::chance::CrashRng;
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Ten seconds, or as many as `GODWIT_SOAK_S` says.
+/// Runs for ten seconds, or `GODWIT_SOAK_S`.
 #[test]
 fn sessions_that_come_and_go_leave_nothing_behind() {
     let seconds = said("GODWIT_SOAK_S").unwrap_or(10);
@@ -38,25 +38,25 @@ struct SoakTest {
     broker: CrashBroker,
     rng: CrashRng,
     publisher: CrashPeer,
-    /// Waits for its acknowledgement.
+    /// Packet id of the message that waits for PUBACK.
     published: Option<PacketId>,
     acknowledged: u64,
     guests: Vec<SoakClient>,
-    /// So many sessions there were.
+    /// Number of sessions so far.
     made: u64,
-    /// Messages that came to them.
+    /// Number of messages that arrived at the sessions.
     came: u64,
     sessions_a_second: f64,
     expiry_s_max: u64,
 }
 
-/// One session's client.
+/// The client of one session.
 struct SoakClient {
     peer: CrashPeer,
     topic: u64,
-    /// Visits that are left; after the last one it never comes back.
+    /// Number of visits left; the client does not return after the last one.
     visits: u64,
-    /// When it comes next, or has been there long enough.
+    /// Time at which the client connects next, or disconnects.
     turns_at: Instant,
     here: bool,
 }
@@ -248,16 +248,17 @@ const MESSAGES_A_SECOND: f64 = 50.0;
 const TOPICS: u64 = 50;
 const PAYLOAD: usize = 100;
 
-/// How long a worker thread stays at least.
+/// Shortest length of a visit.
 const VISIT: Duration = Duration::from_millis(200);
-/// How late it may come back, for each second until its session expires.
+/// Largest delay of a visit for each second of the session expiry.
 const LATE_OF_A_SECOND: Duration = Duration::from_millis(200);
 const IDLE: Duration = Duration::from_millis(1);
 
-/// What the medians of the later quarters may be above that of the second one.
+/// Permitted growth of the medians of the later quarters over the second quarter, in percent.
 const MEMORY_PERCENT: u64 = 5;
 const MEMORY_SLACK_KB: u64 = 256;
-/// Logs go and tables are merged in steps of some hundred kilobytes.
+/// Permitted growth of the folder, in percent: logs are removed and tables merged in steps of some
+/// hundred kilobytes.
 const FOLDER_PERCENT: u64 = 20;
 const FOLDER_SLACK_KB: u64 = 512;
 

@@ -1,5 +1,5 @@
-//! How long a start takes, until a client is welcome, with as much to come back for as there may
-//! be.
+//! Duration of a start, up to the CONNACK of a client, with a large number of persistent sessions
+//! to restore.
 
 use crate::broker::CrashBroker;
 use crate::patient::PatientClient;
@@ -38,7 +38,7 @@ fn a_hundred_thousand_sessions_with_queues_are_back_within_a_second() {
     assert!(quickest < Duration::from_secs(1), "{quickest:?}");
 }
 
-/// What docs/store-format.md says of one session, for all the others.
+/// Copies the records of one session, as specified in docs/store-format.md, for all other sessions.
 fn multiply(folder: &Path) {
     let (store, _) =
         DiskStore::open(folder, StoreOptions::default(), Box::new(|_| {})).expect("it opens");
@@ -95,5 +95,5 @@ fn topic(session: u64) -> String {
 }
 
 const SESSIONS: u64 = 100_000;
-/// Messages in each session's queue.
+/// Number of messages in the queue of each session.
 const QUEUED: u8 = 3;

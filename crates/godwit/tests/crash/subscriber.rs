@@ -1,5 +1,5 @@
-//! A subscriber with a kept session: it takes messages as the specification says, and answers
-//! when chance lets it.
+//! A subscriber with a persistent session, which handles messages as specified and acknowledges
+//! them after random delays.
 
 use crate::chance::CrashRng;
 use crate::judge::{DeliveryJudge, number_in};
@@ -15,26 +15,26 @@ pub(crate) struct CrashSubscriber {
     pub(crate) peer: CrashPeer,
     filters: &'static [&'static str],
     qos: QoS,
-    /// Whose arrivals these are: its own, or its group's.
+    /// Receiver of the arrivals in the judge: the session or its shared group.
     claim: usize,
     habit: SubscriberHabit,
     away: bool,
-    /// When it comes back, or goes.
+    /// Time at which the subscriber connects or disconnects next.
     turns_at: Instant,
     answers: VecDeque<(PacketType, PacketId)>,
     subscribed: bool,
-    /// Answers at once.
+    /// Whether acknowledgements are sent without delay.
     pub(crate) eager: bool,
     pings: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SubscriberHabit {
-    /// Comes back at once.
+    /// Reconnects at once after a kill.
     Steady,
-    /// Comes and goes.
+    /// Connects and disconnects at random.
     Fickle,
-    /// Is away until the end.
+    /// Stays disconnected until the end of the round.
     Sleeper,
 }
 
@@ -62,7 +62,7 @@ impl CrashSubscriber {
         }
     }
 
-    /// From here on it goes by its habit, or stays whatever its habit.
+    /// Lets the subscriber follow its habit from now on, or, if `stays` is set, stay connected.
     pub(crate) fn live(&mut self, stays: bool) {
         self.eager = stays;
         self.turns_at = Instant::now();
@@ -75,12 +75,12 @@ impl CrashSubscriber {
         self.subscribed
     }
 
-    /// It has answered everything that came.
+    /// Whether all received messages are completely acknowledged.
     pub(crate) fn is_done(&self) -> bool {
         self.peer.is_here() && self.answers.is_empty() && self.peer.session.has_released_all()
     }
 
-    /// Asks for a sign of life; `pings_left` counts what is not answered.
+    /// Sends PINGREQ; `pings_left` is the number of outstanding PINGRESP.
     pub(crate) fn ping(&mut self) {
         self.pings += 1;
         self.peer.say(Packet::PingReq);
@@ -113,7 +113,8 @@ impl CrashSubscriber {
         moved
     }
 
-    /// Whether it is here by its habit; it leaves when its time has come.
+    /// Whether the subscriber is to be connected now, according to its habit. Disconnects when the
+    /// time has come.
     fn comes(&mut self, rng: &mut CrashRng) -> bool {
         match self.habit {
             SubscriberHabit::Steady => return true,
@@ -193,7 +194,8 @@ impl CrashSubscriber {
         self.peer.say(Packet::Subscribe(Subscribe { packet_id, properties, filters }));
     }
 
-    /// In the order in which things came [MQTT-4.6.0-2] [MQTT-4.6.0-3].
+    /// Sends some or all outstanding acknowledgements, in the order of the packets [MQTT-4.6.0-2]
+    /// [MQTT-4.6.0-3].
     fn answer(&mut self, judge: &mut DeliveryJudge, rng: &mut CrashRng) {
         let count = match self.eager {
             true => self.answers.len(),

@@ -1,18 +1,18 @@
-//! What strace(1) saw of a life of the broker: the calls that change its folder or speak to its
-//! clients, with every byte, in an order that keeps cause before effect. A line stands where the
-//! call ended, or two stand where it began and where it ended.
+//! Reads a trace of strace(1): the system calls of the broker that change its folder or read and
+//! write its sockets, with all bytes, in an order that keeps causes before effects. A call has one
+//! line at its end, or two lines, at its beginning and its end.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// One call, where it takes effect.
+/// A system call, at the position where the call takes effect.
 #[derive(Debug)]
 pub(crate) struct TraceStep {
     pub(crate) at: usize,
     pub(crate) call: TracedCall,
 }
 
-/// A call that never ended because the process did has `ended` at [`NEVER`].
+/// A system call with its arguments. `ended` is [`NEVER`] if the process ended during the call.
 #[derive(Debug)]
 pub(crate) enum TracedCall {
     Accepted {
@@ -34,7 +34,7 @@ pub(crate) enum TracedCall {
         fd: u32,
         bytes: Vec<u8>,
     },
-    /// The process is gone, and these are the files that it left.
+    /// The process was killed, and left these files.
     Killed {
         left: HashMap<PathBuf, Vec<u8>>,
     },
@@ -54,7 +54,7 @@ pub(crate) enum TracedCall {
         to: PathBuf,
         ended: usize,
     },
-    /// To a socket, or to anything else that has no places.
+    /// A write to a socket, or to any other descriptor without positions.
     Said {
         fd: u32,
         bytes: Vec<u8>,
@@ -71,7 +71,8 @@ pub(crate) enum TracedCall {
     },
 }
 
-/// What strace is to be told, and to write to `path`. `lies` makes it answer for syncs.
+/// Returns the arguments of strace, which writes to `path`. If `lies` is set, strace lets each sync
+/// succeed without effect.
 pub(crate) fn arguments(path: &Path, lies: bool) -> Vec<String> {
     let mut arguments =
         ["-f", "-D", "--seccomp-bpf", "-q", "-xx", "-s", "16777216"].map(String::from).to_vec();
@@ -83,14 +84,15 @@ pub(crate) fn arguments(path: &Path, lies: bool) -> Vec<String> {
     arguments
 }
 
-/// Whether everything that can be known of the process is written down.
+/// Whether strace has written everything about the process.
 pub(crate) fn is_whole(text: &str, pid: u32) -> bool {
     let last =
         text.strip_suffix("+++ killed by SIGKILL +++\n").and_then(|text| text.lines().last());
     last.is_some_and(|last| last.trim_end() == pid.to_string())
 }
 
-/// The steps of one life, with places from `from` on; and where the next life may begin.
+/// Parses the trace of one process, with positions from `from` on. Returns the steps, and the first
+/// position after them.
 pub(crate) fn read(text: &str, from: usize) -> (Vec<TraceStep>, usize) {
     let (mut begun, mut ended) = (HashMap::new(), HashMap::new());
     let (mut steps, mut lasts) = (Vec::new(), Vec::new());
@@ -135,21 +137,22 @@ pub(crate) fn read(text: &str, from: usize) -> (Vec<TraceStep>, usize) {
     (steps, next)
 }
 
-/// A call from where it began to where it ended.
+/// A call with the positions of its beginning and end.
 struct TraceLine {
     text: String,
     began: usize,
     ended: usize,
 }
 
-/// The last call of a thread, and of the process as far as is known: strace may have asked for its
-/// result when nobody was there any more.
+/// Returns the last call of a thread, which may or may not have taken effect: the thread ended
+/// before strace could read the result.
 fn cut_short(line: TraceLine) -> Option<TraceStep> {
     let (call, _) = line.text.rsplit_once(" = ")?;
     step(TraceLine { text: format!("{call} = ?"), ended: NEVER, ..line })
 }
 
-/// None if the call failed or changes nothing that anybody asks for.
+/// Parses a call. Returns `None` if the call failed, or does not matter for the disk and the
+/// clients.
 fn step(TraceLine { text, began, ended }: TraceLine) -> Option<TraceStep> {
     let (call, result) = text.rsplit_once(" = ")?;
     let (name, arguments) = call.trim_end().strip_suffix(')')?.split_once('(')?;
@@ -207,7 +210,7 @@ fn number(text: &str) -> Option<usize> {
     digits.parse().ok()
 }
 
-/// What stands in quotes, of which strace writes every byte as `\x` and two digits.
+/// Returns the strings in quotes, in which strace writes each byte as `\x` and two digits.
 fn strings(arguments: &str) -> Vec<Vec<u8>> {
     assert!(!arguments.contains("\"..."), "strace has cut a string off");
     let quoted = arguments.split('"').skip(1).step_by(2);
@@ -218,8 +221,8 @@ fn strings(arguments: &str) -> Vec<Vec<u8>> {
 
 pub(crate) const NEVER: usize = usize::MAX;
 
-/// Those that the broker makes, and those that it must not make without somebody saying in `step`
-/// what they do to a disk.
+/// System calls to trace: the ones that the broker makes, and ones that would need a case in `step`
+/// if the broker made them.
 const CALLS: &str = "accept4,close,copy_file_range,fallocate,fdatasync,fsync,ftruncate,\
     io_uring_setup,link,linkat,mkdir,mkdirat,msync,openat,pwrite64,pwritev,pwritev2,read,recvfrom,\
     rename,renameat,renameat2,rmdir,sendfile,sendto,splice,symlink,symlinkat,sync,sync_file_range,\

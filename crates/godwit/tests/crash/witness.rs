@@ -1,5 +1,5 @@
-//! The clients as a trace shows them: they have heard what the broker had written to their sockets,
-//! and sent what it had read. That is the most that they may rely on when the power goes.
+//! The clients as seen in a trace: each has received what the broker wrote to its socket, and sent
+//! what the broker read. Clients cannot know of more when the power goes.
 
 use crate::judge::DeliveryJudge;
 use crate::line;
@@ -14,7 +14,7 @@ pub(crate) struct TraceWitness {
     talks: HashMap<u32, TracedConnection>,
 }
 
-/// One connection, both ways.
+/// A connection in the trace, with the bytes of both directions.
 struct TracedConnection {
     version: ProtocolVersion,
     who: Option<ClientRole>,
@@ -22,7 +22,7 @@ struct TracedConnection {
     from_broker: Vec<u8>,
 }
 
-/// A place among the publishers or subscribers.
+/// Index of a client among the publishers or subscribers.
 #[derive(Clone, Copy)]
 enum ClientRole {
     Publisher(usize),
@@ -88,7 +88,7 @@ impl TracedConnection {
     }
 }
 
-/// None where it only looks.
+/// Returns the role of a client id; `None` for the client that only reads retained messages.
 fn find(
     id: &str,
     publishers: &[CrashPublisher],

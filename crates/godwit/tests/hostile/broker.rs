@@ -1,4 +1,4 @@
-//! The real program under attack, and a healthy client beside the attackers.
+//! The real program under attack, and a healthy client at the same time.
 
 use crate::peer::{RawMqttPeer, hello};
 use std::ffi::OsStr;
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 
 pub(crate) struct HostileTestBroker {
     child: Child,
-    /// Of its plain listener.
+    /// Address of the plain TCP listener.
     pub(crate) address: SocketAddr,
-    /// Every listener.
+    /// URLs of all listeners.
     urls: Vec<String>,
-    /// Attacks run one at a time: each measures memory and latency.
+    /// Lock by which attacks run one at a time, because each measures memory and latency.
     _turn: MutexGuard<'static, ()>,
 }
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What every attack has to get along with, unless it says otherwise.
+/// Memory limit of the broker in all attacks that do not set another.
 pub(crate) const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
 impl HostileTestBroker {
@@ -31,7 +31,7 @@ impl HostileTestBroker {
         HostileTestBroker::start_with(&[], options)
     }
 
-    /// With listeners of a file.
+    /// Starts a broker with the listeners of a configuration file.
     pub(crate) fn start_from(file: &Path, options: &[&str]) -> HostileTestBroker {
         HostileTestBroker::start_with(&["--config".as_ref(), file.as_os_str()], options)
     }
@@ -66,17 +66,17 @@ impl HostileTestBroker {
         HostileTestBroker { child, address, urls, _turn: turn }
     }
 
-    /// Where the listener is whose URL begins so.
+    /// Returns the address of the listener whose URL starts with `beginning`.
     pub(crate) fn address_of(&self, beginning: &str) -> SocketAddr {
         address_of(&self.urls, beginning)
     }
 
-    /// Bytes resident now.
+    /// Returns the resident memory of the broker, in bytes.
     pub(crate) fn resident(&self) -> u64 {
         self.status("VmRSS:")
     }
 
-    /// The most that was ever resident.
+    /// Returns the largest resident memory of the broker so far, in bytes.
     pub(crate) fn peak(&self) -> u64 {
         self.status("VmHWM:")
     }
@@ -89,15 +89,15 @@ impl HostileTestBroker {
         kb * 1024
     }
 
-    /// Runs an attack beside a healthy client: the client must not notice, and the process must
-    /// stay below the memory that its options allow.
+    /// Runs an attack together with a healthy client. The latency of the client and the memory of
+    /// the process must stay within their limits.
     pub(crate) fn withstand(&self, name: &str, attack: impl FnOnce(&HostileTestBroker)) {
         self.withstand_latency(name, attack);
         let peak = self.peak();
         assert!(peak <= MEMORY_BYTES_MAX, "{name}: {peak} bytes resident");
     }
 
-    /// The same where the options allow more memory than any attack here takes.
+    /// Runs an attack like [`HostileTestBroker::withstand`], without the check of the memory.
     pub(crate) fn withstand_latency(&self, name: &str, attack: impl FnOnce(&HostileTestBroker)) {
         let quiet = LatencyProbe::start(self.address, "quiet");
         thread::sleep(QUIET);
@@ -133,16 +133,16 @@ impl Drop for HostileTestBroker {
     }
 }
 
-/// How long the quiet is measured, and how long after the attack.
+/// Duration of the measurement without an attack.
 const QUIET: Duration = Duration::from_millis(700);
 const AFTER: Duration = Duration::from_millis(300);
-/// Attackers and broker share the test's few cores, so a healthy client waits for its turn on the
-/// processor as well. A shard that is stalled keeps it waiting for much longer than this.
+/// Largest ratio of the 99th percentiles with and without an attack. Attackers and broker share the
+/// processors of the test, so some increase is normal; a stalled shard causes a much larger one.
 const P99_RATIO_MAX: u32 = 50;
 const P99_FLOOR: Duration = Duration::from_millis(60);
 
-/// A 3.1.1 client that sends itself QoS 1 messages, one after another, and takes the time. It
-/// counts on never losing its connection, which a 3.1.1 client does when it is refused.
+/// A client of MQTT 3.1.1 that sends QoS 1 messages to itself, one after another, and measures each
+/// round trip. A refusal would close its connection, and so fail the test.
 struct LatencyProbe {
     stops: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Duration>>,

@@ -1,4 +1,4 @@
-//! Bytes that are no packets, packets that never end, packets that say too much.
+//! Invalid packets, packets without an end, and packets with excessive contents.
 
 use crate::broker::HostileTestBroker;
 use crate::peer::{RawMqttPeer, hello, message};

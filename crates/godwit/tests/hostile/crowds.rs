@@ -1,4 +1,4 @@
-//! Many at once: storms of connections, and readers that do not read.
+//! Many clients at once: connection storms, and clients that do not read.
 
 use crate::broker::HostileTestBroker;
 use crate::peer::{RawMqttPeer, hello, message};
@@ -100,7 +100,8 @@ fn memory_comes_back_when_all_subscribers_have_left() {
     });
 }
 
-/// Crowd after crowd, each of which may leave so many bytes more than there were before the first.
+/// Connects and disconnects a crowd for each entry of `kept_max`: the number of bytes that may
+/// remain allocated compared with the memory before the first crowd.
 fn come_and_go(kept_max: &[u64], crowd: impl Fn(&HostileTestBroker, usize) -> Vec<RawMqttPeer>) {
     let broker = HostileTestBroker::start(&["memory.bytes_max=512MiB"]);
     // Some clients first, so that buffers that stay are there already.
@@ -126,7 +127,8 @@ fn come_and_go(kept_max: &[u64], crowd: impl Fn(&HostileTestBroker, usize) -> Ve
     }
 }
 
-/// The rings between shards are in memory once they have been used, which is a good part of it.
+/// Permitted growth of the memory after a crowd, in bytes; the used rings between shards are a good
+/// part of it.
 const MEMORY_KEPT: [u64; 2] = [7 << 20; 2];
 
 fn crowd(broker: &HostileTestBroker, many: usize) -> Vec<RawMqttPeer> {
@@ -134,7 +136,7 @@ fn crowd(broker: &HostileTestBroker, many: usize) -> Vec<RawMqttPeer> {
     (0..many).map(client).collect()
 }
 
-/// How many descriptors this process may have, after asking for as many as there are.
+/// Raises the limit of descriptors of this process to the maximum. Returns the limit.
 fn descriptors() -> usize {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

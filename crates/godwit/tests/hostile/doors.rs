@@ -1,5 +1,5 @@
-//! Attacks on the doors that are made of others (WebSocket in TLS, unix sockets), on passwords, and
-//! on rules. The healthy client beside them talks plain MQTT to the same shards.
+//! Attacks on combined transports (WebSocket over TLS, unix sockets), on passwords, and on access
+//! rules. The healthy client uses plain MQTT on the same shards.
 
 use crate::SEED;
 use crate::broker::HostileTestBroker;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 type TlsTestStream = StreamOwned<ClientConnection, TcpStream>;
 
-/// Behind its handshake.
+/// Opens a TLS connection and completes the handshake.
 fn sealed(address: SocketAddr) -> TlsTestStream {
     let (mut stream, mut conn) = (open(address), client());
     while conn.is_handshaking() {
@@ -123,7 +123,7 @@ fn scratch(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// A file with one user, whose password nobody guesses.
+/// Creates a user file with one user, whose password no attack guesses.
 fn users(name: &str) -> String {
     let file = scratch(name);
     let _ = std::fs::remove_file(&file);
@@ -133,7 +133,8 @@ fn users(name: &str) -> String {
     format!("auth.users={}", file.display())
 }
 
-/// What so many guesses at a time are answered with.
+/// Sends CONNECT with a wrong password on `many` connections at a time. Returns the reason codes of
+/// the responses.
 fn guess(address: SocketAddr, many: usize) -> Vec<ReasonCode> {
     let mut peers: Vec<RawMqttPeer> = (0..many).map(|_| RawMqttPeer::open(address)).collect();
     for (at, peer) in peers.iter_mut().enumerate() {

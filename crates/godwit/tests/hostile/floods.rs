@@ -1,4 +1,4 @@
-//! Clients that ask for much, each of it legal.
+//! Clients with many requests, each of which is valid.
 
 use crate::broker::HostileTestBroker;
 use crate::peer::{RawMqttPeer, hello, message};
@@ -7,7 +7,8 @@ use std::time::Duration;
 
 const QUOTA_EXCEEDED: u8 = 0x97;
 
-/// Filters that nobody else has, in packets of a thousand.
+/// Subscribes to `many` filters that no other client has, a thousand per SUBSCRIBE. Returns the
+/// reason codes.
 fn subscribe_many(peer: &mut RawMqttPeer, many: usize) -> Vec<u8> {
     let mut codes = Vec::new();
     for first in (0..many).step_by(1000) {

@@ -1,5 +1,5 @@
-//! Attacks on what stands before MQTT: TLS handshakes and PROXY headers. The healthy client beside
-//! them talks plain MQTT to the same shards.
+//! Attacks on TLS handshakes and PROXY headers. The healthy client uses plain MQTT on the same
+//! shards.
 
 use crate::SEED;
 use crate::broker::HostileTestBroker;
@@ -29,7 +29,8 @@ fn start(more: &[&str]) -> (HostileTestBroker, SocketAddr) {
     start_with("tls", more)
 }
 
-/// With a certificate, and a listener of this kind.
+/// Starts a broker with a certificate and a listener of this scheme. Returns the broker and the
+/// listener's address.
 pub(crate) fn start_with(scheme: &str, more: &[&str]) -> (HostileTestBroker, SocketAddr) {
     let folder = folder();
     let certificate = format!("tls.certificate={}", folder.join("server.pem").display());
@@ -54,7 +55,7 @@ pub(crate) fn client() -> ClientConnection {
     ClientConnection::new(Arc::new(config), name).expect("a client")
 }
 
-/// A ClientHello that a server answers with work.
+/// Returns a valid ClientHello, which costs the server a key exchange.
 fn hello() -> Vec<u8> {
     let mut bytes = Vec::new();
     client().write_tls(&mut bytes).expect("memory");

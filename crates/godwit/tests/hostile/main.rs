@@ -1,5 +1,5 @@
-//! Hostile input over real sockets to the real process: nothing that anybody sends may take more
-//! memory than the options allow, or a healthy client's latency.
+//! Hostile input to the real process over real sockets: no input may use more memory than the
+//! options allow, or increase the latency of a healthy client.
 
 mod broker;
 mod bytes;
@@ -15,5 +15,5 @@ mod psk;
 mod quic;
 mod web;
 
-/// Seed of what attackers draw: the same each time, so that what was found is found again.
+/// Seed of the random input: fixed, so that a failure can be reproduced.
 const SEED: u64 = 0x9e37_79b9;

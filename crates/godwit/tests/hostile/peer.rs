@@ -1,4 +1,4 @@
-//! One client's socket, for those who keep the protocol and those who do not.
+//! The socket of a client, for valid and invalid packets.
 
 use mqtt::client::success_ack;
 use mqtt::{
@@ -15,7 +15,7 @@ pub(crate) struct RawMqttPeer {
     bytes: Vec<u8>,
 }
 
-/// How long the broker may take for anything on a busy host.
+/// Longest time to wait for the broker, enough for a busy host.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn open(address: SocketAddr) -> TcpStream {
@@ -25,7 +25,7 @@ pub(crate) fn open(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Says no more and hears the other side out, whatever it says.
+/// Ends the sending direction. Returns all bytes that the broker still sends.
 pub(crate) fn end(mut stream: TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     let _ = stream.shutdown(Shutdown::Write);
@@ -33,7 +33,7 @@ pub(crate) fn end(mut stream: TcpStream) -> Vec<u8> {
     said
 }
 
-/// The broker ends them, although they wait.
+/// Checks that the broker closes all connections in time, although their clients stay idle.
 pub(crate) fn all_are_ended(streams: Vec<TcpStream>, began: Instant) {
     for mut stream in streams {
         let _ = stream.read_to_end(&mut Vec::new());
@@ -42,26 +42,26 @@ pub(crate) fn all_are_ended(streams: Vec<TcpStream>, began: Instant) {
 }
 
 impl RawMqttPeer {
-    /// A bare connection.
+    /// Connects without CONNECT.
     pub(crate) fn open(address: SocketAddr) -> RawMqttPeer {
         RawMqttPeer { stream: open(address), version: ProtocolVersion::V5, bytes: Vec::new() }
     }
 
-    /// With a session.
+    /// Connects, sends CONNECT, and checks that CONNACK has reason Success.
     pub(crate) fn connect(address: SocketAddr, connect: Connect<'_>) -> RawMqttPeer {
         let mut peer = RawMqttPeer::open(address);
         assert_eq!(peer.greet(connect), ReasonCode::Success, "{}", connect.client_id);
         peer
     }
 
-    /// CONNECT, and what CONNACK says.
+    /// Sends CONNECT. Returns the reason code of CONNACK.
     pub(crate) fn greet(&mut self, connect: Connect<'_>) -> ReasonCode {
         self.version = connect.version;
         self.send(Packet::Connect(connect));
         self.welcome()
     }
 
-    /// What CONNACK says.
+    /// Waits for CONNACK, and returns its reason code.
     pub(crate) fn welcome(&mut self) -> ReasonCode {
         self.next(|packet| match packet {
             Packet::ConnAck(ack) => ack.reason,
@@ -81,12 +81,12 @@ impl RawMqttPeer {
         self.stream.write_all(&bytes).expect("the broker reads");
     }
 
-    /// As much as the broker takes before it closes.
+    /// Sends bytes. Returns false if the broker closes the connection before.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// The next packet, or none where the stream ended.
+    /// Returns the result of `read` for the next packet, or `None` at the end of the stream.
     pub(crate) fn next<T>(&mut self, read: impl FnOnce(Packet<'_>) -> T) -> Option<T> {
         loop {
             if let Some(frame) = mqtt::split_frame(&self.bytes, u32::MAX).expect("well formed") {
@@ -106,7 +106,7 @@ impl RawMqttPeer {
         }
     }
 
-    /// Reads to the end of the stream. The reason of a DISCONNECT that came before it.
+    /// Reads to the end of the stream. Returns the reason code of DISCONNECT, if there was one.
     pub(crate) fn last_words(&mut self) -> Option<ReasonCode> {
         let mut said = None;
         while let Some(reason) = self.next(|packet| match packet {
@@ -118,7 +118,7 @@ impl RawMqttPeer {
         said
     }
 
-    /// SUBSCRIBE to all, and the codes.
+    /// Subscribes to all filters. Returns the reason codes of SUBACK.
     pub(crate) fn subscribe(&mut self, filters: &[&str], qos: QoS) -> Vec<u8> {
         let bytes = self.encode_subscribe(filters, qos);
         self.stream.write_all(&bytes).expect("the broker reads");
@@ -146,7 +146,7 @@ impl RawMqttPeer {
         self.encode(Packet::Publish(publish))
     }
 
-    /// PUBLISH with QoS 1, and the reason of its PUBACK.
+    /// Publishes at QoS 1. Returns the reason code of PUBACK.
     pub(crate) fn publish(&mut self, topic: &str, payload: &[u8], retain: bool) -> ReasonCode {
         let packet = Publish { retain, payload, ..message(topic, QoS::AtLeastOnce) };
         self.send(Packet::Publish(packet));
@@ -157,7 +157,8 @@ impl RawMqttPeer {
         .expect("PUBACK comes")
     }
 
-    /// A QoS 1 message to itself: there, back, and acknowledged both ways.
+    /// Sends a QoS 1 message to itself, and waits until the message is received and both directions
+    /// are acknowledged.
     pub(crate) fn round_trip(&mut self, topic: &str) {
         self.send(Packet::Publish(message(topic, QoS::AtLeastOnce)));
         let (mut came, mut acknowledged) = (None, false);
@@ -174,7 +175,7 @@ impl RawMqttPeer {
     }
 }
 
-/// A clean session of MQTT 5.0.
+/// Returns a CONNECT of MQTT 5.0 with Clean Start.
 pub(crate) fn hello(client_id: &str) -> Connect<'_> {
     Connect {
         is_bridge: false,
@@ -189,7 +190,7 @@ pub(crate) fn hello(client_id: &str) -> Connect<'_> {
     }
 }
 
-/// As short as it can be.
+/// Returns a PUBLISH with a payload of one byte.
 pub(crate) fn message(topic: &str, qos: QoS) -> Publish<'_> {
     Publish {
         dup: false,

@@ -1,6 +1,5 @@
-//! Attacks on handshakes by keys that both sides have, written byte by byte: OpenSSL does the
-//! protocol there, so its memory and its patience are what is tried. Of a build with the feature
-//! `psk`.
+//! Attacks on PSK handshakes, written byte by byte: OpenSSL implements them, so its memory and its
+//! timeouts are tested. Only in a build with the feature `psk`.
 
 use crate::SEED;
 use crate::broker::HostileTestBroker;
@@ -11,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// The file of keys, written once: a broker may be reading it.
+/// Returns a file of keys, written only once, because a running broker may read the file.
 fn keys() -> PathBuf {
     static FILE: OnceLock<PathBuf> = OnceLock::new();
     let write = || {
@@ -30,31 +29,32 @@ fn start(more: &[&str]) -> (HostileTestBroker, SocketAddr) {
     (broker, address)
 }
 
-/// A record of TLS 1.2.
+/// Encodes a record of TLS 1.2.
 fn record(kind: u8, words: &[u8]) -> Vec<u8> {
     [&[kind, 3, 3, (words.len() >> 8) as u8, words.len() as u8][..], words].concat()
 }
 
-/// A message of a handshake in a record of its own.
+/// Encodes a handshake message in its own record.
 fn message(kind: u8, words: &[u8]) -> Vec<u8> {
     let len = (words.len() as u32).to_be_bytes();
     record(22, &[&[kind], &len[1..], words].concat())
 }
 
-/// A ClientHello with two suites: PSK_WITH_AES_128_GCM_SHA256, which has no exchange of keys, and
-/// the one that stands for safe renegotiation.
+/// Returns a ClientHello with the suites PSK_WITH_AES_128_GCM_SHA256, which has no key exchange,
+/// and TLS_EMPTY_RENEGOTIATION_INFO_SCSV.
 fn hello() -> Vec<u8> {
     message(1, &[&[3, 3][..], &[7; 32], &[0, 0, 4, 0, 0xa8, 0, 0xff, 1, 0]].concat())
 }
 
-/// What follows the server's part, of somebody who does not know the key.
+/// Returns the records that follow the server's part of the handshake, from a client without the
+/// key.
 fn answer(identity: &[u8]) -> Vec<u8> {
     let len = (identity.len() as u16).to_be_bytes();
     let exchange = message(16, &[&len[..], identity].concat());
     [exchange, record(20, &[1]), record(22, &[7; 40])].concat()
 }
 
-/// The server's part: ServerHello and ServerHelloDone.
+/// Reads the server's part of the handshake: ServerHello and ServerHelloDone.
 fn hear(stream: &mut TcpStream) {
     let mut heard = Vec::new();
     while !heard.ends_with(&[14, 0, 0, 0]) {

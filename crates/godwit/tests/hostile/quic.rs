@@ -1,5 +1,5 @@
-//! Attacks on QUIC: datagrams that are none, handshakes that nobody finishes, peers that do not
-//! read. The healthy client beside them talks plain MQTT to the same shards.
+//! Attacks on QUIC: invalid datagrams, unfinished handshakes, and peers that do not read. The
+//! healthy client uses plain MQTT on the same shards.
 
 use crate::SEED;
 use crate::broker::HostileTestBroker;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const CONNECT: &[u8] = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01c";
 const CONNACK: &[u8] = b"\x20\x02\0\0";
-/// The least that an Initial has to have [RFC 9000, 14.1].
+/// Smallest size of a datagram with an Initial packet, in bytes [RFC 9000, 14.1].
 const INITIAL_BYTES_MIN: usize = 1200;
 
 fn start(more: &[&str]) -> (HostileTestBroker, SocketAddr) {
@@ -39,7 +39,7 @@ fn config() -> ClientConfig {
     ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("QUIC's suites")))
 }
 
-/// A client that is driven by hand.
+/// A QUIC client whose every step the test triggers.
 struct QuicTestClient {
     socket: UdpSocket,
     endpoint: Endpoint,
@@ -70,7 +70,7 @@ impl QuicTestClient {
         }
     }
 
-    /// What it has to say, a datagram each.
+    /// Returns the pending datagrams of the client.
     fn datagrams(&mut self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         let mut buffer = Vec::new();
@@ -81,7 +81,7 @@ impl QuicTestClient {
         all
     }
 
-    /// Says what it has to say, and hears what comes within some milliseconds.
+    /// Sends the pending datagrams, and handles the datagrams that arrive within some milliseconds.
     fn turn(&mut self) {
         for datagram in self.datagrams() {
             let _ = self.socket.send(&datagram);
@@ -152,13 +152,14 @@ impl QuicTestClient {
     }
 }
 
-/// The first datagrams of so many clients, each of which would be answered with a handshake.
+/// Returns the first datagram of each of `many` clients. The server would answer each with a
+/// handshake.
 fn initials(address: SocketAddr, many: usize) -> Vec<Vec<u8>> {
     let config = config();
     (0..many).map(|_| QuicTestClient::new(&config, address).datagrams().swap_remove(0)).collect()
 }
 
-/// All that comes within a time.
+/// Returns the datagrams that arrive within a time.
 fn heard(socket: &UdpSocket, within: Duration) -> Vec<Vec<u8>> {
     let until = Instant::now() + within;
     let (mut all, mut buffer) = (Vec::new(), [0; 65_536]);

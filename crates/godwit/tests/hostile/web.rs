@@ -1,6 +1,5 @@
-//! Attacks on WebSocket: requests without an end, frames that no client may send, and frames that
-//! every client may send, without number. The healthy client beside them talks plain MQTT to the
-//! same shards.
+//! Attacks on WebSocket: endless requests, frames that are invalid for a client, and floods of
+//! valid frames. The healthy client uses plain MQTT on the same shards.
 
 use crate::SEED;
 use crate::broker::HostileTestBroker;
@@ -18,12 +17,12 @@ fn start(more: &[&str]) -> (HostileTestBroker, SocketAddr) {
 pub(crate) const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\n\
     Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
-/// CONNECT of 3.1.1 with an empty client id, in a frame whose key is 0.
+/// A CONNECT of MQTT 3.1.1 with an empty client id, in a frame with the masking key 0.
 pub(crate) const CONNECT: &[u8] = b"\x82\x8e\0\0\0\0\x10\x0c\0\x04MQTT\x04\x02\0\0\0\0";
-/// Of an answer to `UPGRADE`, with CONNACK's frame.
+/// Length of the response to `UPGRADE`, together with the frame of CONNACK.
 const WELCOME_BYTES: usize = 129 + 32 + 6;
 
-/// With a session.
+/// Opens a WebSocket, sends CONNECT and reads CONNACK.
 fn connect(address: SocketAddr) -> TcpStream {
     let mut stream = open(address);
     stream.write_all(&[UPGRADE, CONNECT].concat()).expect("it reads");
@@ -37,7 +36,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Writes it so often, or until the other side does not take it any more.
+/// Writes the bytes `times` times. Returns false if the peer stops reading before.
 fn push(mut stream: &TcpStream, bytes: &[u8], times: usize) -> bool {
     (0..times).all(|_| stream.write_all(bytes).is_ok())
 }
@@ -141,8 +140,8 @@ fn frames_that_no_client_sends_end_their_connection_and_nothing_else() {
     });
 }
 
-/// Whoever pings and does not read what comes back is not read any more, and has its messages wait
-/// in its session's queue like everyone who does not read.
+/// The broker stops reading from a client that sends pings and does not read the pongs. Its
+/// messages wait in the bounded queue of its session, as for any client that does not read.
 #[test]
 fn pings_of_who_does_not_read_end_in_a_bounded_queue() {
     let options = ["connection.write_bytes_max=16KiB", "queue.messages_max=10"];
