@@ -1,4 +1,4 @@
-//! Load from several processes under one controller.
+//! Load from several agent processes with one controller.
 
 use crate::bad_broker::{BadBroker, InjectedFault};
 use crate::program::{BenchRun, number, sampler, scratch};
@@ -59,7 +59,8 @@ fn control(
     }
 }
 
-/// Subscribers and publishers meet across agents: clients are dealt out in turn.
+/// Returns a scenario whose subscribers and publishers are on different agents: clients are
+/// assigned to agents in turn.
 fn scenario(seconds: u32) -> String {
     format!(
         "connects_per_s = 1000\nmeasure_s = {seconds}\ndrain_s = 0.5\n\

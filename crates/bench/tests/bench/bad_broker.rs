@@ -1,5 +1,5 @@
-//! A broker that does one thing wrong, and counts how often: what it counted must be what the
-//! report says.
+//! A broker with one injected fault, which counts the occurrences. The report must contain the same
+//! count.
 
 use mqtt::{
     ConnAck, Connect, PacketFrame, PacketType, Properties, ProtocolVersion, Publish, PublishAck,
@@ -12,27 +12,29 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-/// Numbers count deliveries of one topic to one subscriber, from 1, or connections.
+/// A fault of the broker. `Every(n)` is every n-th delivery of a topic to a subscriber, connection
+/// or PUBACK; `At(n)` is the n-th delivery of a topic to a subscriber, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum InjectedFault {
     None,
     DropEvery(u64),
     DuplicateEvery(u64),
-    /// Behind its successor.
+    /// Delivers every n-th message behind its successor.
     ReorderEvery(u64),
     DelayMs(u64),
-    /// Once, before the delivery with this number.
+    /// Delays once, before the delivery with the first number, by the second number in
+    /// milliseconds.
     StallMs(u64, u64),
-    /// All connections and the listener, after so many deliveries to all.
+    /// Closes all connections and the listener after this number of deliveries.
     DieAfter(u64),
-    /// One connection in so many.
+    /// Refuses every n-th connection.
     RefuseEvery(u64),
     RefuseSubscriptions,
-    /// One PUBACK in so many never comes.
+    /// Omits every n-th PUBACK.
     ForgetAckEvery(u64),
-    /// The subscriber's connection, once, before the delivery with this number.
+    /// Closes the subscriber's connection once, before this delivery.
     CutAt(u64),
-    /// Bytes that are no packet, once, in place of the delivery with this number.
+    /// Sends an invalid packet once, in place of this delivery.
     GarbageAt(u64),
 }
 
@@ -47,14 +49,14 @@ struct BadBrokerState {
     connections: u64,
     deliveries: u64,
     acks: u64,
-    /// How often it did wrong.
+    /// Number of injected faults so far.
     injected: u64,
     is_dead: bool,
-    /// Messages so far by topic: by it the members of shared subscriptions take turns.
+    /// Number of messages by topic, which selects the member of a shared subscription.
     turns: HashMap<String, usize>,
     greetings: Vec<String>,
     messages: Vec<String>,
-    /// Connections before the first message.
+    /// Number of CONNECTs before the first message.
     greeted_first: usize,
     peers: BTreeSet<String>,
     all: Vec<TcpStream>,
@@ -67,7 +69,7 @@ struct BadBrokerSubscriber {
     version: ProtocolVersion,
     filters: Vec<(String, SubscribeOptions)>,
     packet_id: u16,
-    /// By topic: deliveries so far, and one that waits for its successor.
+    /// By topic: the number of deliveries, and a packet that waits for its successor.
     topics: HashMap<String, (u64, Option<Vec<u8>>)>,
 }
 
@@ -108,12 +110,12 @@ impl BadBroker {
         self.world().injected
     }
 
-    /// What each CONNECT said, in words.
+    /// Returns each received CONNECT as text.
     pub(crate) fn greetings(&self) -> Vec<String> {
         self.world().greetings.clone()
     }
 
-    /// What each PUBLISH said, in words.
+    /// Returns the first received PUBLISHes as text.
     pub(crate) fn messages(&self) -> Vec<String> {
         self.world().messages.clone()
     }
@@ -122,7 +124,7 @@ impl BadBroker {
         self.world().greeted_first
     }
 
-    /// Where connections came from, each once.
+    /// Returns the addresses of the clients, without duplicates.
     pub(crate) fn peers(&self) -> Vec<String> {
         self.world().peers.iter().cloned().collect()
     }
@@ -135,7 +137,7 @@ impl BadBroker {
         self.world.lock().expect("no thread of it panics")
     }
 
-    /// One connection to its end.
+    /// Serves a connection to its end.
     fn serve(&self, mut stream: TcpStream) {
         let _ = stream.set_nodelay(true);
         let (mut bytes, mut id, mut version) = (Vec::new(), String::new(), ProtocolVersion::V311);
@@ -155,7 +157,7 @@ impl BadBroker {
         self.world().subscribers.retain(|subscriber| subscriber.id != id);
     }
 
-    /// None ends the connection.
+    /// Handles a packet. Returns `None` to close the connection.
     fn packet(
         &self,
         stream: &mut TcpStream,
@@ -238,7 +240,7 @@ impl BadBrokerState {
         subscribe.filters.iter().next().map_or(0, |(_, options)| options.qos as u8)
     }
 
-    /// Whether the publisher is answered.
+    /// Delivers a message. Returns whether the publisher gets an acknowledgement.
     fn publish(&mut self, publish: &Publish<'_>) -> bool {
         if let InjectedFault::DelayMs(ms) = self.fault {
             thread::sleep(Duration::from_millis(ms));
@@ -268,7 +270,8 @@ impl BadBrokerState {
         }
     }
 
-    /// Every subscriber of a topic, and one member of each shared subscription.
+    /// Returns the indexes of the receivers: every plain subscriber, and one member of each shared
+    /// subscription.
     fn takers(&self, topic: &str) -> Vec<usize> {
         let (mut takers, mut shares) = (Vec::new(), HashMap::<&str, Vec<usize>>::new());
         for (at, subscriber) in self.subscribers.iter().enumerate() {

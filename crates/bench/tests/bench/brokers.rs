@@ -1,4 +1,4 @@
-//! Real brokers: ours, built from this workspace, and mosquitto where it is installed.
+//! Real brokers: godwit, built from this workspace, and mosquitto if installed.
 
 use crate::gateway;
 use crate::installed::installed;
@@ -8,12 +8,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Beside our own program; built first where nobody has.
+/// Starts the `godwit` next to the program under test, and builds it if it is missing.
 fn godwit() -> TestBrokerProcess {
     godwit_with(|_| Vec::new())
 }
 
-/// With further arguments, which may name its port.
+/// Starts `godwit` with additional arguments, which may depend on its port.
 pub(crate) fn godwit_with(more: impl Fn(u16) -> Vec<String>) -> TestBrokerProcess {
     let own = Path::new(env!("CARGO_BIN_EXE_godwit-bench"));
     let godwit = own.with_file_name("godwit");
@@ -33,7 +33,8 @@ fn mosquitto() -> Option<TestBrokerProcess> {
     mosquitto_with("")
 }
 
-/// With further lines for its listener.
+/// Starts mosquitto with additional lines for its listener. Returns `None` if mosquitto is not
+/// installed.
 fn mosquitto_with(lines: &str) -> Option<TestBrokerProcess> {
     let program = installed("mosquitto", "mosquitto")?;
     TestBrokerProcess::start(&program, |port| {
@@ -171,7 +172,8 @@ fn brokers_are_compared_in_interleaved_rounds() {
     assert_eq!(run.code, Some(1), "a broker that is not there is a fault");
 }
 
-/// Two mosquittos, the first bridged to the second; a broker without a bridge is told so.
+/// Starts two mosquittos, the first bridged to the second. A broker whose entry has no bridge is
+/// reported as such.
 #[test]
 fn a_scenario_of_two_brokers_bridges_them() {
     if mosquitto().is_none() {
@@ -237,7 +239,8 @@ fn a_ramp_climbs_until_a_limit_and_recommends_a_load() {
     assert_eq!(list.as_array().map(Vec::len), Some(1));
 }
 
-/// Two more processes than processors do nothing but use them: the ramp says who was busy.
+/// More busy processes than processors run beside the ramp, which must report that the host was
+/// busy.
 #[test]
 fn a_ramp_says_that_the_host_was_busy_with_something_else() {
     let broker = godwit();
@@ -262,7 +265,7 @@ fn a_ramp_says_that_the_host_was_busy_with_something_else() {
     assert!(page.contains(says), "{page}");
 }
 
-/// A process that uses a processor, until it is dropped.
+/// A process that keeps a processor busy until it is dropped.
 struct BusyProcess(std::process::Child);
 
 impl BusyProcess {
@@ -294,8 +297,8 @@ fn a_test_without_an_end_ends_with_its_broker() {
     assert!(run.stdout.contains(" connection_lost total=3 "), "{}", run.stdout);
 }
 
-/// What docker calls a container is here a pid namespace that holds two processes, and docker a
-/// script that answers what docker would.
+/// Stands in for docker: the container is a pid namespace with two processes, and `docker` is a
+/// script with docker's answers.
 #[test]
 fn a_container_is_watched_with_all_its_processes() {
     let file = scratch().join("contained.conf");
@@ -348,15 +351,15 @@ fn a_container_is_watched_with_all_its_processes() {
     assert!(run.stderr.contains("neither docker nor podman runs it"), "{}", run.stderr);
 }
 
-/// A container that runs, under the command line of an engine that can run one here. Debian's
-/// podman needs runc where the host still has cgroups of the first version.
+/// A running container, and the command line of an engine that works on this host. Debian's podman
+/// needs runc on a host with cgroups v1.
 struct TestContainer {
     engine: Vec<&'static str>,
     name: String,
 }
 
 impl TestContainer {
-    /// Or what the engine says against it.
+    /// Runs a command of the engine. Returns its stderr as the error.
     fn run_engine(&self, arguments: &[&str]) -> Result<(), String> {
         let output = Command::new(self.engine[0]).args(&self.engine[1..]).args(arguments).output();
         let output = output.map_err(|error| error.to_string())?;
@@ -391,7 +394,7 @@ fn contained(image: &str, port: u16, more: &[&str]) -> Option<TestContainer> {
     None
 }
 
-/// Threads of the process whose command line ends with these words.
+/// Returns the number of threads of the process whose command line ends with `words`.
 fn threads_of(words: &str) -> u64 {
     let is = |process: &std::fs::DirEntry| {
         let line = std::fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
@@ -409,8 +412,9 @@ fn threads_of(words: &str) -> u64 {
     }
 }
 
-/// Below the ports that the kernel gives out (`ip_local_port_range`): until the broker listens no
-/// other test can get it, and a connection to it cannot meet itself.
+/// Returns a free port below the ephemeral ports of the kernel (`ip_local_port_range`). No other
+/// test can get the port before the broker listens, and no connection to the port can connect to
+/// itself.
 fn free_port() -> u16 {
     static NEXT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
     let of_process = std::process::id() as u16 % 1_000 * 10;
@@ -432,8 +436,8 @@ fn wait_until_it_listens(port: u16) {
     }
 }
 
-/// Godwit is linked statically, so that it is an image by itself. A second one in the container is
-/// watched too, whether the container has pids of its own or the host's.
+/// The statically linked godwit is a complete image. A second process in the container is watched
+/// as well, with the pids of the container or of the host.
 #[test]
 fn a_container_of_a_real_engine_is_watched() {
     drop(godwit());

@@ -1,4 +1,4 @@
-//! What the command line answers, without any broker.
+//! The command line without a real broker.
 
 use crate::bad_broker::{BadBroker, InjectedFault};
 use crate::program::{bench, number, scratch};
@@ -172,7 +172,8 @@ fn nobody_at_home_is_no_result() {
     assert_eq!(run.stdout, "");
 }
 
-/// What did not happen is not said: neither by a line, nor by the report, nor by the exit code.
+/// A test without published messages reports no success: neither in a line, nor in the report, nor
+/// by the exit code.
 #[test]
 fn nothing_published_is_not_complete() {
     let at = ["-h", "127.0.0.1", "-p", "1", "-c", "3", "-t", "a", "-I", "10"];
@@ -192,7 +193,7 @@ fn nothing_published_is_not_complete() {
     assert!(run.stdout.contains(says), "{}", run.stdout);
 }
 
-/// `--log_to null` is emqtt_bench's word for no lines.
+/// `--log_to null` disables the output lines, as in emqtt_bench.
 #[test]
 fn lines_can_be_left_out() {
     let broker = BadBroker::start(InjectedFault::None);
@@ -202,7 +203,8 @@ fn lines_can_be_left_out() {
     assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{}", run.stderr);
 }
 
-/// Nobody will try again, so there is nothing to wait for, though no end was given.
+/// A test without a time limit ends if all clients failed to connect, because no client tries
+/// again.
 #[test]
 fn a_test_without_an_end_ends_where_no_client_came_in() {
     let run = bench(&["conn", "-h", "127.0.0.1", "-p", "1", "-c", "3"]);
@@ -230,7 +232,7 @@ fn a_comparison_is_read_to_its_end_before_anything_is_run() {
     assert!(!run.stderr.contains("round 1"), "{}", run.stderr);
 }
 
-/// Whoever closes the pipe has seen enough: `godwit-bench scenarios | head -1` is no crash.
+/// A closed pipe, as in `godwit-bench scenarios | head -1`, ends the program without a failure.
 #[test]
 fn a_reader_that_goes_away_is_no_fault() {
     let broker = BadBroker::start(InjectedFault::None);
@@ -315,7 +317,7 @@ fn help_names_every_flag_with_its_default() {
     assert!(bench(&["pub", "--help"]).stdout.contains("-F, --inflight <N>"));
 }
 
-/// What the flags of emqtt_bench's users say about a client stands in its CONNECT.
+/// The options of emqtt_bench about clients appear in their CONNECTs.
 #[test]
 fn flags_about_clients_are_in_their_connects() {
     let broker = BadBroker::start(InjectedFault::None);
@@ -338,7 +340,7 @@ fn flags_about_clients_are_in_their_connects() {
     assert_eq!(last.as_deref(), Some("V31 1 : clean=true keep_alive=300 expiry=0"));
 }
 
-/// 192.0.2.1 is for documentation only (RFC 5737), and nobody's.
+/// 192.0.2.1 is reserved for documentation (RFC 5737), so no host has this address.
 #[test]
 fn an_address_that_is_not_ours_is_told_before_anything_is_sent() {
     let broker = BadBroker::start(InjectedFault::None);
@@ -364,7 +366,7 @@ fn clients_take_the_targets_in_turn_and_connect_at_their_rate() {
     assert!((0.95..3.0).contains(&connecting_s), "{connecting_s} s");
 }
 
-/// Ten clients connect in half a second and publish every 10 ms.
+/// Ten clients connect within half a second and publish every 10 ms, with and without `-w`.
 #[test]
 fn who_waits_before_publishing_waits_for_all() {
     for (flags, all_were_there) in [(&["-w"][..], true), (&[], false)] {
@@ -392,7 +394,7 @@ fn unacknowledged_messages_are_bounded_as_their_flag_says() {
     }
 }
 
-/// Of two clients the second is refused, and welcome once it tries again.
+/// The broker refuses the second connection, and accepts a further attempt.
 #[test]
 fn a_first_connection_is_tried_as_often_as_its_flag_says() {
     for (retries, connected) in [("0", 1.0), ("1", 2.0)] {

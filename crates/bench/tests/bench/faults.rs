@@ -1,10 +1,12 @@
-//! Every fault of the bad broker stands in the report, with the right count.
+//! The report contains every fault of [`BadBroker`](crate::bad_broker::BadBroker), with the right
+//! count.
 
 use crate::bad_broker::{BadBroker, InjectedFault};
 use crate::program::{BenchRun, bench, failure, number, report, sampler};
 use serde_json::Value;
 
-/// 4 publishers on own topics, 5 subscribers of all, 400 messages: 2,000 deliveries.
+/// Returns a scenario of 4 publishers with their own topics, 5 subscribers of all topics, and 400
+/// messages: 2,000 deliveries.
 fn scenario(qos: u8) -> String {
     format!(
         "connects_per_s = 1000\nmeasure_s = 20\ndrain_s = 1\n\
@@ -20,7 +22,7 @@ fn run(fault: InjectedFault, qos: u8) -> (BadBroker, Value, BenchRun) {
     (broker, report, run)
 }
 
-/// Sent, lost, duplicates, reordered.
+/// Returns the numbers of sent, lost, duplicate and reordered messages in a report.
 fn messages_of(report: &Value) -> [f64; 4] {
     ["sent", "lost", "duplicates", "reordered"]
         .map(|name| number(report, &format!("/messages/{name}")))
@@ -53,7 +55,7 @@ fn loss_is_counted_by_publisher_and_topic() {
     assert!(streams.iter().all(|stream| stream["lost"] == 50 && stream["expected"] == 500));
 }
 
-/// Many messages with the same topic stand in one read, and are not decoded one by one.
+/// One read contains many messages of a topic, which the load tester does not decode one by one.
 #[test]
 fn faults_among_equal_messages_are_counted() {
     for (fault, messages) in [
@@ -95,8 +97,9 @@ fn reordering_is_counted_and_is_not_loss() {
     assert_eq!(run.code, Some(1));
 }
 
-/// Each message takes 5 ms and one comes every 2.5. Whoever measured from the moment at which a
-/// blocked publisher could at last send would see 5 ms for each of them.
+/// The broker takes 5 ms per message, and a message is due every 2.5 ms. Latency is measured from
+/// the due time: measured from the actual sending of a blocked publisher, every message would take
+/// 5 ms.
 #[test]
 fn a_slow_broker_does_not_hide_its_queue() {
     let (_, report, run) = run(InjectedFault::DelayMs(5), 1);
@@ -105,7 +108,7 @@ fn a_slow_broker_does_not_hide_its_queue() {
     assert!(mean > 300.0 && max > 700.0, "mean {mean} ms, max {max} ms");
 }
 
-/// Each of four publishers waits for its PUBACK, so four messages are under way at most.
+/// Each of four publishers waits for its PUBACK, so at most four messages are in flight.
 #[test]
 fn latency_from_the_sending_leaves_out_what_waited_to_be_sent() {
     let broker = BadBroker::start(InjectedFault::DelayMs(5));
@@ -131,7 +134,8 @@ fn a_stall_is_in_the_latency_of_all_that_waited() {
     assert_eq!(messages_of(&report)[1], 0.0, "{}", run.stderr);
 }
 
-/// None comes for 3.2 s from the half second on: two of them are whole seconds of the test.
+/// The broker stalls for 3.2 s, beginning after half a second, so two whole seconds have no
+/// delivery.
 #[test]
 fn a_silence_is_told_in_seconds() {
     let broker = BadBroker::start(InjectedFault::StallMs(50, 3_200));
@@ -208,7 +212,8 @@ fn bytes_that_are_no_packet_end_the_connection_with_a_name() {
     assert_eq!(failure(&report, "the broker broke the protocol"), 1);
 }
 
-/// Two members take turns, and one of them is late every time: who got what first says nothing.
+/// Two members of a shared subscription take turns, and one is late each time: the order among
+/// members is not a fault.
 #[test]
 fn order_among_members_of_a_shared_subscription_is_no_fault_and_loss_is() {
     let scenario = "connects_per_s = 1000\nmeasure_s = 20\ndrain_s = 1\n\
@@ -240,7 +245,7 @@ fn published(fault: InjectedFault, publish: &str) -> (BadBroker, Value, BenchRun
     (broker, report, run)
 }
 
-/// Nobody can tell whether it arrived, and that is no fault of the broker's.
+/// The arrival of a message without a stamp cannot be checked, which is not a fault of the broker.
 #[test]
 fn what_has_no_stamp_is_not_lost() {
     for publish in ["publish = \"t/5\"\npayload = \"hello\"", "publish = \"t/5\"\nsize = 15"] {
@@ -253,7 +258,7 @@ fn what_has_no_stamp_is_not_lost() {
     }
 }
 
-/// Each message goes to another subscriber.
+/// A publisher with a random topic sends each message to another subscriber.
 #[test]
 fn what_cannot_be_known_of_topics_that_change_is_said() {
     let publish = "publish = \"t/%rand_8\"\nsize = 16";
@@ -286,7 +291,7 @@ fn a_ramp_ends_where_something_is_lost() {
     assert!(run.stderr.contains("publishes at no rate"), "{}", run.stderr);
 }
 
-/// The broker reads nothing for a while, so messages leave later than they were meant to.
+/// The broker stops reading for a while, so messages are sent later than intended.
 #[test]
 fn what_the_tester_could_not_send_in_time_is_a_warning() {
     let (_, report, run) = run(InjectedFault::DelayMs(20), 1);

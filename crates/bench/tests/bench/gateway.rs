@@ -1,4 +1,4 @@
-//! A WebSocket server before a broker that speaks TCP: unwraps one way, wraps the other.
+//! A WebSocket server in front of a broker with TCP: removes and adds WebSocket frames.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 use websocket_codec::{FrameDecoder, FrameOpcode, FrameRules, StreamProgress, write_frame};
 
-/// Where it listens.
+/// Starts the server. Returns its address.
 pub(crate) fn start(broker: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
     let address = listener.local_addr().expect("it is bound");
@@ -23,7 +23,7 @@ pub(crate) fn start(broker: SocketAddr) -> SocketAddr {
     address
 }
 
-/// The same behind TLS, which it takes off.
+/// Starts a TLS server in front of another server. Returns its address.
 pub(crate) fn secured(plain: SocketAddr, certificate: &str, key: &str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
     let address = listener.local_addr().expect("it is bound");
@@ -57,7 +57,7 @@ fn unveil(client: TcpStream, plain: SocketAddr, config: Arc<ServerConfig>) -> Op
     }
 }
 
-/// What is there now; none at the end.
+/// Forwards the bytes that are available. Returns `None` at the end of the stream.
 fn pass(from: &mut impl Read, to: &mut impl Write) -> Option<()> {
     let mut buffer = [0; 10_000];
     match from.read(&mut buffer) {
@@ -103,7 +103,7 @@ fn serve(client: TcpStream, broker: SocketAddr) -> Option<()> {
     unwrapped
 }
 
-/// Until the client is done.
+/// Forwards the payloads of a client's frames until the client ends.
 fn unwrap(from: &mut impl Read, mut to: TcpStream) -> Option<()> {
     let rules = FrameRules { from_client: true, accepts_text: false, payload_bytes_max: u32::MAX };
     let mut frames = FrameDecoder::default();

@@ -1,5 +1,5 @@
-//! The program as users run it: against a broker whose faults are known, against real brokers, and
-//! its command line.
+//! The program as users run it: with a broker of known faults, with real brokers, and its command
+//! line.
 
 mod agents;
 mod bad_broker;

@@ -1,5 +1,4 @@
-//! HTML reports as a person sees them: opened in a browser, on a wide screen and on a narrow one,
-//! light and dark.
+//! HTML reports as displayed by a browser: on wide and narrow screens, light and dark.
 
 use crate::bad_broker::{BadBroker, InjectedFault};
 use crate::installed::{installed, leave_out};
@@ -8,10 +7,12 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Looks at a page within frames of both widths, with everything unfolded, and says what is there.
+/// Script that inspects a page in frames of both widths, with all details open. Returns the
+/// findings as JSON.
 const LOOK: &str = include_str!("look.js");
 
-/// What the browser found at 1400 and at 400 pixels; `None` where there is no browser.
+/// Returns the findings of the browser at widths of 1400 and 400 pixels; `None` if there is no
+/// browser.
 fn look(page: &Path, is_dark: bool) -> Option<Vec<Value>> {
     let text = std::fs::read_to_string(page).expect("the page was written");
     let frame = |width: u32| {
@@ -44,7 +45,8 @@ fn look(page: &Path, is_dark: bool) -> Option<Vec<Value>> {
     Some(serde_json::from_str(&found).expect("JSON"))
 }
 
-/// Nothing is cut off, small or hard to see, on any screen; every chart has words.
+/// Checks that no text is cut off, too small or of low contrast, at any width, and that every chart
+/// has a description.
 fn is_good_to_see(page: &Path) -> Option<Vec<Value>> {
     let mut light = Vec::new();
     for is_dark in [true, false] {
@@ -74,7 +76,8 @@ fn times(found: &Value, text: &str) -> u64 {
     found["texts"][text].as_u64().unwrap_or(0)
 }
 
-/// Two godwits, one more with a long name, and a broker that loses every tenth message.
+/// Compares three godwits, one of them with a long name, and a broker that loses every tenth
+/// message.
 #[test]
 fn a_comparison_of_four_shows_all_four_and_who_is_out() {
     let Some(own) = godwit() else { return };
@@ -114,7 +117,7 @@ fn a_comparison_of_four_shows_all_four_and_who_is_out() {
     }
 }
 
-/// Beside our own program, where it was built.
+/// Returns the path of the `godwit` next to the program under test, which is built if missing.
 fn godwit() -> Option<PathBuf> {
     let own = Path::new(env!("CARGO_BIN_EXE_godwit-bench")).with_file_name("godwit");
     if !own.is_file() {
@@ -123,7 +126,7 @@ fn godwit() -> Option<PathBuf> {
     Some(own)
 }
 
-/// A report of which the figures are known.
+/// Returns a report with known figures.
 fn known(broker: &str, scenario: &str, p99: f64) -> Value {
     let second = |t: u32, phase: &str| {
         json!({ "t": t, "phase": phase, "received": 100, "published": 100,
@@ -172,7 +175,8 @@ fn the_sentence_names_the_winner_and_its_bar_is_the_shortest() {
     }
 }
 
-/// Runs of one broker that are no rounds are told apart; scenarios have parts of their own.
+/// Several runs of one broker are distinguished on the page, and each scenario has a part of its
+/// own.
 #[test]
 fn reports_of_one_broker_are_told_apart_on_their_page() {
     let reports = ["fan", "pairs", "fan", "pairs"].map(|scenario| known("mine", scenario, 2.0));
@@ -208,7 +212,7 @@ fn a_page_of_one_run_says_what_was_delivered() {
     }
 }
 
-/// Dark is for screens; what is folded is open on paper.
+/// A printed page is never dark, and has all details open.
 #[test]
 fn a_page_can_be_printed() {
     let reports = json!([known("one", "fan", 9.0), known("other", "fan", 3.0)]);

@@ -1,4 +1,4 @@
-//! Starts programs, and reads what `godwit-bench` reports.
+//! Starts programs, and parses the reports of `godwit-bench`.
 
 use serde_json::Value;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One run of `godwit-bench` to its end.
+/// Result of a complete run of `godwit-bench`.
 pub(crate) struct BenchRun {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -23,7 +23,7 @@ pub(crate) fn bench(arguments: &[&str]) -> BenchRun {
     BenchRun { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
 }
 
-/// The report of a scenario, and the exit code.
+/// Runs a scenario. Returns the report, and the result of the run.
 pub(crate) fn report(scenario: &str, target: SocketAddr, more: &[&str]) -> (Value, BenchRun) {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let nth = NEXT.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -44,7 +44,7 @@ pub(crate) fn scratch() -> PathBuf {
     folder
 }
 
-/// A number of the report; a wrong path is a wrong test.
+/// Returns a number of the report. Panics if the path is not a number.
 pub(crate) fn number(report: &Value, path: &str) -> f64 {
     let value = report.pointer(path).and_then(Value::as_f64);
     value.unwrap_or_else(|| panic!("{path} is not a number in {report:#}"))
@@ -62,14 +62,14 @@ pub(crate) fn failure(report: &Value, what: &str) -> u64 {
     rows.filter_map(|row| row["count"].as_u64()).sum()
 }
 
-/// A broker of others or our own, as a process.
+/// A broker process: godwit or another broker.
 pub(crate) struct TestBrokerProcess {
     child: Child,
     pub(crate) address: SocketAddr,
 }
 
 impl TestBrokerProcess {
-    /// `None` where the program is not here.
+    /// Starts a broker on a free port. Returns `None` if the program is not installed.
     pub(crate) fn start(
         program: &Path,
         arguments: impl Fn(u16) -> Vec<String>,

@@ -1,4 +1,4 @@
-//! The load tester over QUIC, against our own broker.
+//! The load tester over QUIC, with godwit as the broker.
 
 use crate::brokers::{CERTIFICATES, godwit_with};
 use crate::program::{
@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// TCP and QUIC have the same port.
+/// Starts a godwit with a QUIC and a TCP listener on the same port.
 fn secured() -> TestBrokerProcess {
     godwit_with(|port| {
         let set = |key: &str, file: &str| format!("tls.{key}={CERTIFICATES}/{file}");
@@ -142,7 +142,7 @@ fn brokers_are_compared_over_quic() {
     assert_eq!(number(&rows[0], "/messages/received"), 200.0);
 }
 
-/// As `report`, and a target of TCP still has all that it had.
+/// A scenario with a TCP target and a QUIC target delivers all messages.
 #[test]
 fn a_scenario_may_have_targets_of_both_kinds() {
     let broker = secured();

@@ -1,4 +1,4 @@
-//! Ctrl-C: what was measured is reported, and marked as cut short.
+//! Ctrl-C (SIGINT): the results so far are reported, and marked as incomplete.
 
 use crate::agents::{AgentProcess, TOKEN};
 use crate::bad_broker::{BadBroker, InjectedFault};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// More of it than any test waits for, and of the drain as much as is under way.
+/// Returns a scenario that measures longer than any test waits, and drains for two seconds.
 fn scenario(name: &str, connects_per_s: u32) -> String {
     let file = scratch().join(format!("signals-{name}.toml"));
     let text = format!(
@@ -40,7 +40,7 @@ fn interrupt(child: &Child) {
     assert!(killed.expect("kill can be run").success());
 }
 
-/// Its end after one signal.
+/// Sends SIGINT. Returns the output of the program at its end.
 fn interrupted(child: Child) -> Output {
     let begun = Instant::now();
     interrupt(&child);
