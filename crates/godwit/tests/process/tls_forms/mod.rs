@@ -588,8 +588,7 @@ fn a_client_without_a_cipher_for_the_certificate_gets_handshake_failure_and_the_
     }
 }
 
-/// Starts a relay to a port. Returns its port, and a thread that returns the length of the longest
-/// TLS record of the server.
+/// Starts a relay. Returns its port, and a thread that returns the longest record of the server.
 fn watch_records(port: &str) -> (String, thread::JoinHandle<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let own = listener.local_addr().expect("it is bound").port().to_string();
