@@ -1,4 +1,4 @@
-//! The fuzz targets on their corpora and on some random bytes, without a fuzzer.
+//! Runs the fuzz targets on the stored corpora and on random bytes, without a fuzzer.
 
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
@@ -33,7 +33,7 @@ fn shard_inputs_takes_random_bytes() {
     }
 }
 
-/// Whatever clients say in transcripts is worth a fuzzer's attention, too.
+/// The bytes that clients send in transcripts are further input of the fuzz targets.
 #[test]
 fn what_transcripts_send_is_taken_as_well() {
     for transcript in sim::transcripts() {

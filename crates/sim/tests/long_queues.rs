@@ -1,4 +1,4 @@
-//! Queues that are longer than memory keeps of them, of clients that take a piece at a time.
+//! Queues longer than their part in memory, with clients that read them in pieces.
 
 use broker::options::Durability;
 use broker::{BrokerOptions, RecordSpace};
@@ -7,20 +7,20 @@ use sim::packet_line;
 use sim::world::{SimWorld, WireId};
 use std::collections::VecDeque;
 
-/// Clients of one world, all of MQTT 5.0.
+/// A simulated world with clients of MQTT 5.0.
 struct LongQueueCrowd {
     world: SimWorld,
     clients: Vec<LongQueueClient>,
 }
 
-/// One client, which answers when it is told to.
+/// A client that acknowledges messages only when the test says so.
 struct LongQueueClient {
     name: &'static str,
     wire: WireId,
     unread: Vec<u8>,
-    /// Acknowledgements that it owes, the oldest first.
+    /// Outstanding acknowledgements, oldest first.
     owed: VecDeque<String>,
-    /// Payloads that came.
+    /// Payloads of the received messages.
     taken: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ impl LongQueueCrowd {
         LongQueueCrowd { world, clients: Vec::new() }
     }
 
-    /// The place of a client that connects, with a session that lasts.
+    /// Connects a client with a persistent session. Returns its index.
     fn connect(&mut self, name: &'static str) -> usize {
         let wire = self.world.open();
         let client = LongQueueClient {
@@ -52,7 +52,7 @@ impl LongQueueCrowd {
         at
     }
 
-    /// Its session stays.
+    /// Closes the client's connection. The session stays.
     fn leave(&mut self, at: usize) {
         self.world.cut(self.clients[at].wire);
     }
@@ -90,7 +90,7 @@ impl LongQueueCrowd {
         }
     }
 
-    /// Acknowledges so many messages, or all that there are.
+    /// Sends up to `count` outstanding acknowledgements.
     fn acknowledge(&mut self, at: usize, count: usize) {
         for _ in 0..count {
             let Some(packet) = self.clients[at].owed.pop_front() else { return };
@@ -105,7 +105,7 @@ impl LongQueueCrowd {
         }
     }
 
-    /// Acknowledges until nothing comes any more.
+    /// Sends acknowledgements until no more messages arrive.
     fn drain(&mut self, at: usize) {
         while !self.clients[at].owed.is_empty() {
             self.acknowledge(at, usize::MAX);
@@ -113,13 +113,13 @@ impl LongQueueCrowd {
         }
     }
 
-    /// The power goes, and comes back.
+    /// Cuts the power of the simulated machine, and restarts the broker with this number of shards.
     fn cut_power(&mut self, shards: usize) {
         self.world.cut_power(shards);
         self.world.run_until_quiet();
     }
 
-    /// Lets the disk keep what nobody waits for.
+    /// Advances the time by a second, so that lazy records are written, and reads all connections.
     fn rest(&mut self) {
         self.world.advance(1_000);
         (0..self.clients.len()).for_each(|at| self.listen(at));
@@ -144,7 +144,8 @@ fn a_lazy_message_of_qos_2_behind_a_long_front_is_sent() {
     assert_eq!(crowd.clients[away].taken, published);
 }
 
-/// Large messages that many queues want stand in the store once, and count whole in each of them.
+/// A large message in several queues is stored once, but counts in full against the bytes of each
+/// queue.
 #[test]
 fn a_queue_that_is_read_as_fast_as_it_grows_does_not_fill_up() {
     let padding = "x".repeat(300);
@@ -175,8 +176,8 @@ fn a_queue_that_is_read_as_fast_as_it_grows_does_not_fill_up() {
     }
 }
 
-/// Members of a group are away, come back, and have all in order, with a power cut in between or
-/// without.
+/// The member of a shared group disconnects, returns, and receives all messages in order, with and
+/// without a power cut in between.
 #[test]
 fn the_long_queue_of_a_group_is_read_as_its_member_takes_it() {
     for (shards, has_cut, qos) in [(1, false, 1), (1, true, 2), (3, false, 2), (3, true, 1)] {
@@ -206,7 +207,7 @@ fn the_long_queue_of_a_group_is_read_as_its_member_takes_it() {
     }
 }
 
-/// The first of the queue go, wherever they are.
+/// The oldest messages of the queue are dropped, both in memory and in the store.
 #[test]
 fn a_full_group_drops_its_oldest() {
     let bounds = BrokerOptions { queue_messages_max: 2_000, ..BrokerOptions::default() };

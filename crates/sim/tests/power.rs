@@ -1,9 +1,9 @@
-//! Power cuts, at random moments and after every batch of a run; `cargo run -p sim -- --power SEED
-//! --count N` and `--every-cut SEED --count N` cut more.
+//! Power cuts at random moments, and after every batch of a run. `cargo run -p sim -- --power SEED
+//! --count N` and `--every-cut SEED --count N` run more of them.
 
 use sim::random_actions::SimFailure;
 
-/// How many there are at most, and after a cut another number of them.
+/// Largest number of shards. The number changes after a power cut.
 const SHARDS_MAX: usize = 3;
 
 fn check<T>(seed: u64, outcome: Result<T, SimFailure>) -> T {

@@ -1,4 +1,4 @@
-//! Some random lives against the oracle; `cargo run -p sim -- SEED --count N` lives more.
+//! Random runs compared with the oracle. `cargo run -p sim -- SEED --count N` does more of them.
 
 #[test]
 fn a_thousand_seeds_lose_double_and_reorder_nothing() {

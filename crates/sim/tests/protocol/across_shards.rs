@@ -1,5 +1,5 @@
-//! What holds whatever shard a client is at home on, beyond what one text can say: every other
-//! transcript runs with one, two and three shards anyway.
+//! Behaviour that must not depend on a client's home shard and that one transcript cannot express.
+//! Every other transcript runs with one, two and three shards anyway.
 
 use sim::parsed_transcript::ParsedTranscript;
 use sim::transcript::{WorldSetup, run};

@@ -1,5 +1,5 @@
-//! How many may come in, and how fast: what a client hears that is one too many, and that nobody
-//! who is in hears anything.
+//! Limits on the number and rate of connections: the response to a client above a limit, and no
+//! effect on connected clients.
 
 crate::transcripts! {
     // [MQTT-3.2.2-7] [3.1.1:MQTT-3.2.2-5]

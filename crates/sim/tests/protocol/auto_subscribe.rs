@@ -1,4 +1,4 @@
-//! Subscriptions that clients have without asking for them.
+//! Automatic subscriptions (`[[auto_subscribe]]`), which clients have without a SUBSCRIBE.
 
 crate::transcripts! {
     fn a_client_is_subscribed_as_it_connects() {

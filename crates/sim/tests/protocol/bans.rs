@@ -1,5 +1,5 @@
-//! Who may not come in: the list of bans, what a new one does to who is in, and clients that come
-//! and go too often.
+//! Bans: the ban list, the effect of a new ban on connected clients, and bans of clients that
+//! connect and disconnect too often.
 
 crate::transcripts! {
     // [MQTT-3.2.2-7] [MQTT-3.1.4-2] [3.1.1:MQTT-3.2.2-5]

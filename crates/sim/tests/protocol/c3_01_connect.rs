@@ -1,4 +1,4 @@
-//! CONNECT and CONNACK: versions, ids, what is refused and what is agreed on.
+//! CONNECT and CONNACK: versions, client ids, refusals, and negotiated properties.
 
 crate::transcripts! {
     // [MQTT-3.1.4-5] [MQTT-3.2.0-1] [MQTT-3.2.0-2] [MQTT-3.1.2-6] [MQTT-7.0.0-2]

@@ -1,4 +1,4 @@
-//! Sessions: kept, resumed, taken over, expired.
+//! Sessions: persistence, resumption, takeover, and expiry.
 
 crate::transcripts! {
     // [MQTT-4.4.0-1] [MQTT-3.3.1-1] [3.1.1:MQTT-4.4.0-1]

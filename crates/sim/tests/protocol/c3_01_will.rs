@@ -1,4 +1,4 @@
-//! The will: published for whoever goes without a word.
+//! Will messages, which are published when a client disconnects without DISCONNECT.
 
 crate::transcripts! {
     // [MQTT-3.1.2-7] [MQTT-3.1.2-8] [MQTT-3.1.2-14] [3.1.1:MQTT-3.1.2-8] [3.1.1:MQTT-3.1.2-16]

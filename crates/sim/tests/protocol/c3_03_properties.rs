@@ -1,4 +1,5 @@
-//! PUBLISH and its properties: expiry, aliases, identifiers, and what travels unaltered.
+//! Properties of PUBLISH: expiry, topic aliases, subscription identifiers, and properties that are
+//! forwarded unchanged.
 
 crate::transcripts! {
     // [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18]

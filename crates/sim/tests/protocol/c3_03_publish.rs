@@ -1,4 +1,4 @@
-//! PUBLISH: what is forwarded, what is refused, and the topics it names.
+//! PUBLISH: forwarding, refusals, and topic names.
 
 crate::transcripts! {
     // [MQTT-4.5.0-1] [MQTT-3.3.4-1] [MQTT-2.2.1-2] [MQTT-4.3.1-1] [3.1.1:MQTT-4.5.0-1]

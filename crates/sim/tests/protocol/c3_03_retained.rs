@@ -1,4 +1,4 @@
-//! Retained messages: set, replaced, cleared, expired, and who gets them when.
+//! Retained messages: set, replaced, cleared and expired, and their delivery to new subscriptions.
 
 crate::transcripts! {
     // [MQTT-3.3.1-5] [MQTT-3.3.1-9] [3.1.1:MQTT-3.3.1-5] [3.1.1:MQTT-3.3.1-6]

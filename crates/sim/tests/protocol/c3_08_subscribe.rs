@@ -1,4 +1,4 @@
-//! SUBSCRIBE and UNSUBSCRIBE: codes, options and limits.
+//! SUBSCRIBE and UNSUBSCRIBE: reason codes, options and limits.
 
 crate::transcripts! {
     // [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-5] [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-3.9.3-1]

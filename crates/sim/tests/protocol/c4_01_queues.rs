@@ -1,4 +1,4 @@
-//! Queues of sessions: their bounds and policies, slow readers, and what is dropped.
+//! Queues of sessions: limits and overflow policies, slow subscribers, and dropped messages.
 
 crate::transcripts! {
     fn the_oldest_goes_when_the_queue_is_full() {

@@ -1,4 +1,4 @@
-//! QoS 0, 1 and 2: handshakes in both directions, flow control, queues in order.
+//! QoS 0, 1 and 2: acknowledgements in both directions, flow control, and order of queued messages.
 
 crate::transcripts! {
     // [MQTT-4.3.2-4] [MQTT-4.3.2-5] [MQTT-2.2.1-5] [MQTT-3.3.4-1] [3.1.1:MQTT-4.3.2-2]

@@ -1,4 +1,4 @@
-//! Topic names and filters: what matches what.
+//! Topic names and filters, and their matching.
 
 crate::transcripts! {
     // [MQTT-4.7.1-1] [MQTT-3.3.2-3] [3.1.1:MQTT-3.3.2-3]

@@ -1,4 +1,4 @@
-//! Shared subscriptions: one member gets each message, whatever happens to the others.
+//! Shared subscriptions: exactly one member gets each message, even if other members fail.
 
 crate::transcripts! {
     fn members_take_turns() {

@@ -1,5 +1,5 @@
-//! Extended authentication: AUTH between CONNECT and CONNACK, and again later. The method of these
-//! transcripts is STEPS: a name first, then a password.
+//! Enhanced authentication: AUTH between CONNECT and CONNACK, and re-authentication. The
+//! transcripts use the method STEPS: first a name, then a password.
 
 crate::transcripts! {
     // [MQTT-4.12.0-2] [MQTT-4.12.0-3] [MQTT-4.12.0-5] [MQTT-3.15.2-2] [MQTT-3.15.2-3]

@@ -1,5 +1,5 @@
-//! Who may come in, and what they may do: verdicts on CONNECT, permissions of PUBLISH, SUBSCRIBE
-//! and wills, and what happens when the rules change.
+//! Authentication of CONNECT, authorization of PUBLISH, SUBSCRIBE and wills, and the effect of
+//! changed rules.
 
 crate::transcripts! {
     // [MQTT-3.2.2-7] [MQTT-3.1.4-2] [MQTT-3.1.4-6] [3.1.1:MQTT-3.2.2-5]

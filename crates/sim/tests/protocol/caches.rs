@@ -1,4 +1,4 @@
-//! Last values and rings of them by topic, and how they are asked for.
+//! Caches of the last messages by topic (`[[cache]]`), and requests to them.
 
 crate::transcripts! {
     fn the_last_message_of_a_topic_is_answered_whether_it_was_retained_or_not() {

@@ -1,4 +1,4 @@
-//! Messages that are published later: `$delayed/{seconds}/{topic}`.
+//! Delayed messages: `$delayed/{seconds}/{topic}`.
 
 crate::transcripts! {
     fn a_delayed_message_comes_at_its_time_under_its_own_name() {

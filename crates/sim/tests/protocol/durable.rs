@@ -1,4 +1,4 @@
-//! What survives when the machine goes: everything that was acknowledged.
+//! Durability: every acknowledged message and session survives a power cut.
 
 crate::transcripts! {
     fn a_queue_survives() {

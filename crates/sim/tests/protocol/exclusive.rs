@@ -1,4 +1,4 @@
-//! Subscriptions that one session alone may have.
+//! Exclusive subscriptions, which only one session may hold.
 
 crate::transcripts! {
     fn the_first_has_it_and_others_have_not() {

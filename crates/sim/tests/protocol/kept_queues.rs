@@ -1,4 +1,5 @@
-//! What a client that comes back with a smaller window, a full queue or an expiry may not lose.
+//! No loss of queued messages when a client returns with a smaller window, a full queue or another
+//! expiry.
 
 crate::transcripts! {
     // What was sent before the restart stays unacknowledged; ids that follow are others.

@@ -1,4 +1,4 @@
-//! Limits that a listener, or a group of users, has for itself: the more particular wins.
+//! Limits of a listener or of a group of users; the more specific limit applies.
 
 crate::transcripts! {
     // [MQTT-3.2.2-15]

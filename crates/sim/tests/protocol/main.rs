@@ -1,4 +1,5 @@
-//! The specification, clause by clause, in virtual time: a module a chapter.
+//! Transcripts of the specification, clause by clause, in virtual time: one module per chapter, and
+//! one per feature of the broker.
 
 use sim::transcripts;
 

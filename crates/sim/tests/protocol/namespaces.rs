@@ -1,5 +1,5 @@
-//! Clients that are mounted under a namespace: each is alone with those in there, whatever it does,
-//! and whoever is in none sees whole names.
+//! Namespaces: clients in a namespace reach only topics and clients of the same namespace, and
+//! clients without a namespace see the full topic names.
 
 crate::transcripts! {
     // [MQTT-3.3.1-9] [MQTT-4.7.1-1]

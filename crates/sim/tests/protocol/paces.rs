@@ -1,4 +1,5 @@
-//! How fast a client may talk, and be talked to. Above that it waits, and nobody else does.
+//! Rate limits for messages and bytes in both directions: a client above a limit waits, and other
+//! clients do not.
 
 crate::transcripts! {
     fn who_is_ahead_of_its_rate_is_not_read_and_loses_nothing() {

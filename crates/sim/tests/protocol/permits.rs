@@ -1,5 +1,5 @@
-//! What clients may do where somebody else says it: who is asked, when, and how often, and what
-//! waits meanwhile.
+//! Authorization by an external authorizer: which actions are authorized, when and how often, and
+//! the packets that wait for a decision.
 
 crate::transcripts! {
     fn what_no_rule_speaks_of_somebody_is_asked() {

@@ -1,5 +1,5 @@
-//! A SUBSCRIBE with more filters than questions: so many are asked about, once, and the rest is
-//! refused, whether answers are kept or not.
+//! A SUBSCRIBE with more filters than permitted authorization requests: the first filters are
+//! authorized, each once, and the others are refused, with and without a cache of decisions.
 
 fn line(from: usize, to: usize, item: impl Fn(usize) -> String) -> String {
     (from..to).map(item).collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! Sessions of clients that were never here.
+//! Preset sessions (`[[preset]]`), which exist before their clients connect for the first time.
 
 crate::transcripts! {
     fn messages_wait_for_a_client_that_was_never_here() {

@@ -1,4 +1,4 @@
-//! Names that become others as they come in.
+//! Rewriting of topics and filters (`[[rewrite]]`) in received packets.
 
 crate::transcripts! {
     fn a_topic_gets_its_new_name_from_what_the_expression_found() {

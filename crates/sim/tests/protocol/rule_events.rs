@@ -1,4 +1,4 @@
-//! Rules over events: what happens to clients, sessions and messages, told where it is decided.
+//! Rules over events of clients, sessions and messages, which the deciding shard reports.
 
 crate::transcripts! {
     fn who_comes_and_goes() {

@@ -1,5 +1,5 @@
-//! Rows that rules send to links: who gets them, who never does, and that they are kept as well as
-//! the message is.
+//! Rows that rules send to links: the receiving sessions, and durability equal to that of the
+//! message.
 
 crate::transcripts! {
     fn a_row_goes_to_the_links_that_the_rule_names_and_to_nobody_else() {

@@ -1,4 +1,5 @@
-//! Rules with a window: what comes together under a key, wherever it was published, and when.
+//! Rules with a window: all messages of a key are aggregated, on whatever shard they were
+//! published, and rows are produced at the end of the window.
 
 crate::transcripts! {
     // Publishers on all shards, and one row a key.

@@ -1,4 +1,5 @@
-//! Rules: what they see, what they make, and that nothing they do disturbs a message.
+//! Rules: their input fields and the messages that they publish. Rules never disturb the message
+//! itself.
 
 crate::transcripts! {
     fn a_row_becomes_a_message_behind_the_one_it_was_made_of() {

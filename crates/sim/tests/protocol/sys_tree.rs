@@ -1,4 +1,4 @@
-//! The `$SYS` tree: values, their changes, and clients that come and go.
+//! The `$SYS` topics: values, changes of values, and clients that connect and disconnect.
 
 crate::transcripts! {
     fn the_tree_is_published_each_interval_and_retained() {
