@@ -1,5 +1,6 @@
-//! Durable batches a second, with one producer and with a thousand that wait each for its own, and
-//! beside them a bare fdatasync(2) probe on the same disk. `cargo bench -p store -- FOLDER`.
+//! Durable batches per second with one producer, and with a thousand which each wait for their last
+//! batch, compared with a plain fdatasync(2) loop on the same disk. `cargo bench -p store --
+//! FOLDER`.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ fn main() {
     }
 }
 
-/// Appends as much as one batch, and syncs: what the disk gives anyone.
+/// Measures writes of the size of a batch, each with fdatasync: the limit of the disk.
 fn probe(base: &Path) {
     let path = base.join("probe");
     let file = std::fs::File::create(&path).expect("the folder is there");
@@ -39,8 +40,8 @@ fn probe(base: &Path) {
     std::fs::remove_file(&path).expect("it is there");
 }
 
-/// Each producer commits its next batch when its last is durable. One thread plays them all, as one
-/// shard does.
+/// Measures `producers` that commit a batch when their last one is durable. One thread runs all
+/// producers, like a shard.
 fn closed_loop(base: &Path, producers: u64) {
     let path = base.join("store-bench");
     drop(std::fs::remove_dir_all(&path));
@@ -96,7 +97,7 @@ fn print(what: &str, count: usize, took: Duration, mut times: Vec<Duration>) {
     println!("  {what:>16}: {rate:>9.0} a second, p50 {p50:>9.1?}, p99 {p99:>9.1?}");
 }
 
-/// Processor time of the process.
+/// Returns the processor time of this process.
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
     let behind = stat.rsplit_once(") ").expect("as proc(5) has it").1;

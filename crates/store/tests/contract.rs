@@ -1,4 +1,5 @@
-//! What every store promises. Each implementation runs the same tests.
+//! The contract of every [`KeyValueStore`](store::KeyValueStore). Each implementation runs the same
+//! tests.
 
 use store::{
     BatchSeq, DiskStore, Fault, KeySpace, KeyValueStore, MemoryStore, StoreBatch, StoreOptions,
@@ -73,8 +74,8 @@ fn a_removed_key_is_gone_from_get_and_scan(store: &mut dyn KeyValueStore) {
     assert_eq!(keys(store, KeySpace::Retained, "r", ""), ["r2"]);
 }
 
-/// What is in tables goes on behind the prefix, while memory has more of it than is looked at in
-/// one piece.
+/// A scan of a prefix with more new keys in memory than one piece of the scan, and with other keys
+/// in tables behind the prefix.
 fn a_scan_of_many_new_keys_before_old_ones_misses_none(store: &mut dyn KeyValueStore) {
     let large = "v".repeat(48 << 10);
     for old in ["many2", "many3", "many4"] {

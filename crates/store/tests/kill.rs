@@ -1,6 +1,6 @@
-//! A process that commits is killed at a random moment, ten times over one folder: what it had
-//! reported durable is there. And a process with an empty store open is small. The children are
-//! this program itself, so it has no harness.
+//! A process that commits is killed at a random moment, ten times on one folder: all batches
+//! reported as durable are there. A second test bounds the memory of a process with an empty store.
+//! The child processes are this program itself, so the tests have no harness.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn main() {
     }
 }
 
-/// Commits batch after batch, and says on standard output what is durable.
+/// Commits batches without end, and writes the numbers of durable ones to stdout.
 fn commit(path: &Path) {
     let say = |event| {
         if let StoreEvent::Durable(seq) = event {
@@ -39,7 +39,8 @@ fn commit(path: &Path) {
     }
 }
 
-/// What batch `seq` changes: a pair of its own, the latest, and the pair of long ago goes.
+/// Returns the changes of batch `seq`: a new pair, the number of the latest batch, and the removal
+/// of an old pair.
 fn batch(seq: u64) -> StoreBatch {
     let mut batch = StoreBatch::default();
     batch.put(KeySpace::Queues, seq.to_be_bytes().to_vec(), vec![seq as u8; 100]);
@@ -73,7 +74,7 @@ fn killed_at_random_moments_nothing_durable_is_missing() {
     assert!(promised > 0);
 }
 
-/// Exactly what the batches up to `seq` make.
+/// Checks that the store has exactly the pairs of the batches up to `seq`.
 fn holds(path: &Path, seq: u64) {
     let (store, _) =
         DiskStore::open(path, StoreOptions::default(), Box::new(|_| {})).expect("it opens");
@@ -88,7 +89,7 @@ fn holds(path: &Path, seq: u64) {
     assert!(keys.into_iter().eq(seq.saturating_sub(KEPT) + 1..=seq), "up to {seq}");
 }
 
-/// Opens a store, says how much of the process is resident, and waits for its end.
+/// Opens a store, prints the resident memory in kilobytes, and waits to be ended.
 fn idle(path: &Path) {
     let _store =
         DiskStore::open(path, StoreOptions::default(), Box::new(|_| {})).expect("the store opens");
@@ -113,7 +114,7 @@ fn run(what: &str, folder: &Path) -> std::process::Child {
     command.arg(what).arg(folder).stdout(Stdio::piped()).spawn().expect("it starts")
 }
 
-/// As many as `GODWIT_STORE_KILLS` says.
+/// Returns the number of rounds: ten, or `GODWIT_STORE_KILLS`.
 fn rounds() -> u64 {
     let said = std::env::var("GODWIT_STORE_KILLS");
     said.map_or(10, |said| said.parse().expect("GODWIT_STORE_KILLS is a number"))
@@ -135,5 +136,5 @@ impl Drop for KillFolder {
     }
 }
 
-/// Pairs of batches that are there at a time.
+/// Number of batches whose pairs are in the store at a time.
 const KEPT: u64 = 500;

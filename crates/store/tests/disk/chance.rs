@@ -1,4 +1,4 @@
-//! Chance from a seed, so that a failure can be had again.
+//! Random numbers from a seed, so that a failure can be reproduced.
 
 pub(crate) struct StoreRng(fastrand::Rng);
 

@@ -1,5 +1,5 @@
-//! Rot: a bit flips, a file loses its end, a file is gone. An open or a read says so, whatever the
-//! place; only with `repair` does the store go on, and it tells what it goes on without.
+//! Damaged files: a flipped bit, a truncated file, a missing file. An open or a read reports the
+//! damage; the store continues only with `repair`, and then reports the lost parts.
 
 use crate::chance::StoreRng;
 use crate::forgetful::{DiskImage, ForgetfulDisk};
@@ -7,7 +7,7 @@ use crate::model::{ModelPairs, StoreModel, all, open, small, until};
 use std::sync::atomic::Ordering;
 use store::{BatchSeq, Fault, KeyValueStore, RecoveryReport, StoreDamage, StoreOptions, check_in};
 
-/// A store that was closed, with tables and batches in the log alone.
+/// Returns the files of a closed store with tables, and with batches that are only in the log.
 fn closed() -> (DiskImage, StoreModel) {
     let (disk, mut model, mut rng) =
         (ForgetfulDisk::default(), StoreModel::default(), StoreRng::new(11));
@@ -28,7 +28,8 @@ fn read(image: &DiskImage, repair: bool) -> Result<(ModelPairs, RecoveryReport),
     Ok((all(&store.handle())?, report))
 }
 
-/// Opens and reads a damaged store: it must tell, or hold everything. Then repairs it.
+/// Opens and reads a damaged store, which must report the damage or have all pairs, and then
+/// repairs the store.
 fn tells(image: &DiskImage, model: &StoreModel, what: &str) {
     let whole = model.at(model.seq());
     match read(image, false) {
@@ -97,7 +98,7 @@ fn a_file_that_is_gone_is_told() {
     }
 }
 
-/// The name of a table, and where its index begins.
+/// Returns the name of a table, and the position of its index.
 fn a_table(image: &DiskImage) -> (String, usize) {
     let (name, bytes) =
         image.iter().find(|(name, _)| name.starts_with("table.")).expect("there is one");
@@ -177,7 +178,8 @@ fn without_the_manifest_and_the_mark_nothing_can_be_repaired_and_nothing_is_made
     );
 }
 
-/// A store that ended without a word after `count` batches in one log, its mark a second behind.
+/// Returns the files of a store that was not closed, with `count` batches in one log and an
+/// outdated durable mark.
 fn ended(count: u64) -> (DiskImage, StoreModel) {
     let (disk, mut model, mut rng) =
         (ForgetfulDisk::default(), StoreModel::default(), StoreRng::new(5));

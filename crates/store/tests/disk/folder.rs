@@ -1,4 +1,4 @@
-//! The folder on the real file system: its lock, its version, and what a closed store leaves.
+//! The store folder on the real file system: lock, version, and contents after a close.
 
 use crate::model::{ModelPairs, all};
 use std::fs;
@@ -54,8 +54,8 @@ fn an_unknown_format_is_refused_in_words() {
     assert_eq!(fs::read(&manifest).expect("it is there"), bytes, "and nothing was touched");
 }
 
-/// The folder was written when each checksum was our own code: a manifest, its mark, three tables
-/// and a log whose store was not closed.
+/// Reads a folder written by an earlier version of the store: a manifest, its mark, three tables,
+/// and the log of a store that was not closed.
 #[test]
 fn a_stored_folder_is_read_whole() {
     let folder = RealFolder::new("stored");

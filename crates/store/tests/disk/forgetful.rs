@@ -1,6 +1,6 @@
-//! A disk in memory that keeps what was synced, and of the rest what chance keeps: sectors of
-//! writes and changes of names in any choice. It can lose its power at any operation, fill up,
-//! fail, wait, and lie about syncs.
+//! A disk in memory for tests. After a power cut, synced data is left, and a random choice of
+//! unsynced sectors and renames. The disk can also lose power at any operation, be full, fail,
+//! block, and ignore syncs.
 
 use crate::chance::StoreRng;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use store::{StoreFile, StoreFolder};
 
-/// Files by name.
+/// Contents of files by name.
 pub(crate) type DiskImage = BTreeMap<String, Vec<u8>>;
 
 #[derive(Clone, Default)]
@@ -19,27 +19,28 @@ pub(crate) struct ForgetfulState {
     nodes: Vec<ForgetfulNode>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
-    /// Changes of names that no sync has covered; of one a disk may keep the first steps.
+    /// Changes of names that no sync has covered, grouped by operation; a power cut may keep the
+    /// first steps of an operation.
     pending_names: Vec<Vec<NameChange>>,
-    /// The most that was written to one file between two syncs of it.
+    /// Largest number of bytes written to one file between two syncs.
     pub(crate) unsynced_max: usize,
-    /// Operations until the power goes.
+    /// Number of operations until the power is cut; `None` for no cut.
     pub(crate) power: Option<u64>,
-    /// What the disk holds at most.
+    /// Capacity of the disk in bytes; `None` for no limit.
     pub(crate) space: Option<usize>,
-    /// A file of this name cannot be made.
+    /// Name of a file that cannot be created.
     pub(crate) barred: Option<&'static str>,
-    /// How often that was tried.
+    /// Number of attempts to create the file `barred`.
     pub(crate) barred_tries: u32,
-    /// How the next syncs fail.
+    /// Errors of the next syncs, in order.
     pub(crate) sync_faults: Vec<io::ErrorKind>,
-    /// Writes wait until this is false.
+    /// Whether writes block until this is false.
     pub(crate) held: bool,
-    /// Syncs do nothing.
+    /// Whether syncs succeed without any effect.
     pub(crate) lies: bool,
 }
 
-/// A name, and what has it from now on.
+/// A name, and the node that has the name from now on; `None` for a removed name.
 type NameChange = (String, Option<usize>);
 
 #[derive(Default)]
@@ -91,13 +92,14 @@ impl ForgetfulDisk {
         self.0.1.notify_all();
     }
 
-    /// What any reader sees now, and what is left when the process alone ends.
+    /// Returns the files as a reader sees them, which is also the state after the process alone has
+    /// ended.
     pub(crate) fn seen(&self) -> DiskImage {
         let state = self.state();
         state.names.iter().map(|(name, n)| (name.clone(), state.nodes[*n].bytes.clone())).collect()
     }
 
-    /// What is left when the power goes.
+    /// Returns the files after a power cut.
     pub(crate) fn left(&self, rng: &mut StoreRng) -> DiskImage {
         let state = self.state();
         let mut names = state.durable_names.clone();
@@ -125,7 +127,7 @@ impl ForgetfulDisk {
         names.iter().map(|(name, n)| (name.clone(), left(&state.nodes[*n], rng))).collect()
     }
 
-    /// Counts an operation that changes something; an error once the power is gone.
+    /// Counts an operation that changes the disk. Fails once the power is cut.
     fn step(&self) -> io::Result<MutexGuard<'_, ForgetfulState>> {
         let mut state = self.state();
         while state.held {

@@ -1,5 +1,5 @@
-//! Disks that have no room, that fail, and that are slow. Nothing that was taken is lost, what is
-//! refused is refused whole, and the store goes on by itself.
+//! Full, failing and slow disks. No accepted batch is lost, a refused batch is refused as a whole,
+//! and the store recovers by itself.
 
 use crate::chance::StoreRng;
 use crate::forgetful::ForgetfulDisk;
@@ -50,8 +50,8 @@ fn the_quota_refuses_a_batch_whole_and_removals_make_room_again() {
     }
 }
 
-/// Removals come while the store makes room for the first of them, and nothing follows that would
-/// have it look again.
+/// The store makes room for the first removal while more removals arrive, and no later commit makes
+/// the store look again.
 #[test]
 fn who_asks_without_a_commit_hears_of_room() {
     for pause_us in (0..400).step_by(10) {

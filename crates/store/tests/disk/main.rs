@@ -1,4 +1,4 @@
-//! The store that keeps, on disks that forget, fill up, fail and rot.
+//! The store on simulated disks that lose data, fill up, fail and have damaged files.
 
 mod chance;
 mod damage;

@@ -1,4 +1,4 @@
-//! What a store must hold: the batches that it took, and what they make of each other.
+//! A model of the store: the accepted batches, and the pairs that result from them.
 
 use crate::chance::StoreRng;
 use crate::forgetful::ForgetfulDisk;
@@ -15,7 +15,7 @@ pub(crate) type ModelPairs = BTreeMap<(KeySpace, Vec<u8>), Vec<u8>>;
 
 type ModelChanges = Vec<(KeySpace, Vec<u8>, Option<Vec<u8>>)>;
 
-/// The batches in their order; the first is Seq 1.
+/// The accepted batches in order; the first one has the number 1.
 #[derive(Default)]
 pub(crate) struct StoreModel {
     batches: Vec<ModelChanges>,
@@ -26,7 +26,7 @@ impl StoreModel {
         BatchSeq(self.batches.len() as u64)
     }
 
-    /// Commits a batch made by chance, and remembers it if it was taken.
+    /// Commits a random batch, and adds the batch to the model if the store accepts it.
     pub(crate) fn commit(
         &mut self,
         store: &mut dyn KeyValueStore,
@@ -55,7 +55,7 @@ impl StoreModel {
         Ok(seq)
     }
 
-    /// The same for whoever heeds what the store says about the disk.
+    /// Waits until the store is not backlogged, and then commits a random batch.
     pub(crate) fn commit_in_turn(
         &mut self,
         store: &mut dyn KeyValueStore,
@@ -65,7 +65,7 @@ impl StoreModel {
         self.commit(store, rng).expect("there is room")
     }
 
-    /// What the first `seq` batches make.
+    /// Returns the pairs after the first `seq` batches.
     pub(crate) fn at(&self, seq: BatchSeq) -> ModelPairs {
         let mut pairs = ModelPairs::new();
         for (space, key, value) in self.batches[..seq.0 as usize].iter().flatten() {
@@ -78,12 +78,12 @@ impl StoreModel {
         pairs
     }
 
-    /// What comes after `seq` was lost, and nobody was promised it.
+    /// Removes the batches after `seq`, which were lost and had not been reported as durable.
     pub(crate) fn forget_after(&mut self, seq: BatchSeq) {
         self.batches.truncate(seq.0 as usize);
     }
 
-    /// Whether a pair was ever there.
+    /// Whether any batch has put this pair.
     pub(crate) fn had(&self, space: KeySpace, key: &[u8], value: &[u8]) -> bool {
         let found = |change: &(KeySpace, Vec<u8>, Option<Vec<u8>>)| {
             change.0 == space && change.1 == key && change.2.as_deref() == Some(value)
@@ -92,7 +92,7 @@ impl StoreModel {
     }
 }
 
-/// Everything that a store holds.
+/// Returns all pairs of a store.
 pub(crate) fn all(store: &dyn KeyValueStore) -> Result<ModelPairs, Fault> {
     let mut pairs = ModelPairs::new();
     for space in KeySpace::ALL {
@@ -108,7 +108,7 @@ pub(crate) fn all(store: &dyn KeyValueStore) -> Result<ModelPairs, Fault> {
     Ok(pairs)
 }
 
-/// Small enough that every test meets tables, merges and segments.
+/// Returns options with bounds so small that tests use tables, merges and several logs.
 pub(crate) fn small() -> StoreOptions {
     StoreOptions {
         memory_bytes: 4 << 10,
@@ -117,7 +117,7 @@ pub(crate) fn small() -> StoreOptions {
     }
 }
 
-/// What the store told its owner.
+/// Events that the store has reported: the last durable batch, and the number of other events.
 #[derive(Default)]
 pub(crate) struct EventCounts {
     pub(crate) durable: AtomicU64,
@@ -150,7 +150,7 @@ pub(crate) fn open(
     Ok((store, report, heard))
 }
 
-/// Waits for what another thread will make true.
+/// Waits until `holds` returns true, for up to 30 seconds.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {

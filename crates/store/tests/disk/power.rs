@@ -1,5 +1,5 @@
-//! The power goes at any operation, and the disk keeps what it was told to keep and any part of the
-//! rest. What was durable is there, what is there is a prefix, and none of it is called damage.
+//! Power cuts at any operation, after which the disk has the synced data and any part of the rest.
+//! Durable batches are there, the batches that are there have no gap, and no damage is reported.
 
 use crate::chance::StoreRng;
 use crate::forgetful::ForgetfulDisk;
@@ -39,13 +39,13 @@ fn what_an_open_found_survives_the_power_that_goes_next() {
     assert_eq!(report.seq, model.seq());
 }
 
-/// As many as `GODWIT_STORE_SEEDS` says.
+/// Returns the number of seeds: 100, or `GODWIT_STORE_SEEDS`.
 fn seeds() -> u64 {
     let said = std::env::var("GODWIT_STORE_SEEDS");
     said.map_or(100, |said| said.parse().expect("GODWIT_STORE_SEEDS is a number"))
 }
 
-/// Twelve power cuts in the life of one store.
+/// Runs one store through twelve power cuts.
 fn live(seed: u64, lies: bool) -> Result<(), String> {
     let mut rng = StoreRng::new(seed);
     let (mut disk, mut model, mut promised) =

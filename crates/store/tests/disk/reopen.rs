@@ -1,4 +1,4 @@
-//! Whatever was committed is there, before and after the store was opened again.
+//! All committed batches can be read, before and after the store is opened again.
 
 use crate::chance::StoreRng;
 use crate::forgetful::ForgetfulDisk;
@@ -74,7 +74,8 @@ fn tables_stay_few() {
     assert_eq!(all(&handle).expect("readable"), model.at(model.seq()));
 }
 
-/// A sync of the log waits for what another file has unsynced, on some file systems.
+/// On some file systems a sync of the log also waits for unsynced data of other files, so a table
+/// must be synced in small parts.
 #[test]
 fn a_table_is_synced_in_small_parts() {
     let disk = ForgetfulDisk::default();
