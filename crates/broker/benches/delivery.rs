@@ -55,7 +55,7 @@ fn number(text: &str) -> usize {
     text.parse().expect("a number")
 }
 
-/// What `count` runs: every path without rules and permissions.
+/// Runs one path for the subcommand `count`; paths with rules and permissions are not included.
 fn count_path(path: &str, qos: QoS, turns: u32) {
     let (bench, batch) = match path {
         "fan-out" => (Bench::new(1, 500, true, qos), 20),
@@ -69,13 +69,14 @@ fn count_path(path: &str, qos: QoS, turns: u32) {
     println!("{path} {qos:?}: {deliveries} deliveries");
 }
 
-/// The best of some rounds: what disturbs a round only makes it slower.
+/// Prints the shortest of 25 rounds: disturbances only lengthen a round.
 fn report(name: &str, qos: QoS, round: impl Fn() -> f64) {
     let best = (0..25).map(|_| round()).fold(f64::MAX, f64::min);
     println!("{name:<32} {qos:?}: {best:7.1} ns a delivery");
 }
 
-/// All for everyone, of which the last allows what is done.
+/// Returns `count` access rules for all clients, of which the last one allows the topics of the
+/// benchmark.
 fn permissions(count: usize) -> Arc<AclRuleSet> {
     let one = |at: usize| {
         let filter = if at + 1 == count { "bench/#".into() } else { format!("site/{at}/+/value") };
@@ -85,7 +86,8 @@ fn permissions(count: usize) -> Arc<AclRuleSet> {
     Arc::new(AclRuleSet::new((0..count).map(one).collect()))
 }
 
-/// Rules in SQL, some that want all of the topics here and some that want none.
+/// Returns SQL rules: `matching` ones that select all messages of the benchmark, and `beside` ones
+/// that select none.
 fn rules(matching: usize, beside: usize, site: &str) -> Arc<[Rule]> {
     let one = |at: usize| {
         let filter = if at < matching { "bench/#".into() } else { format!("{site}/{at}/+/value") };
@@ -97,7 +99,7 @@ fn rules(matching: usize, beside: usize, site: &str) -> Arc<[Rule]> {
     (0..matching + beside).map(one).collect()
 }
 
-/// As large as what sensors say.
+/// Payload of a typical sensor message.
 const PAYLOAD: &[u8; 64] = br#"{"a": 2.5, "b": "hall", "c": [1, 2, 3], "d": "2026-11-23T12:00"}"#;
 
 struct Bench {
@@ -108,18 +110,18 @@ struct Bench {
     fan_out: bool,
     qos: QoS,
     spent: Duration,
-    /// Where each publisher's packet ids go on.
+    /// Zero-based packet id of the next message of each publisher.
     next_id: u16,
-    /// The same, of what each subscriber gets.
+    /// Zero-based packet id of the next message of each subscriber.
     next_received: u16,
-    /// Each subscriber leaves so many of its first messages unacknowledged for ever: their ids are
-    /// passed over in every round.
+    /// Number of messages that each subscriber never acknowledges. Their packet ids are skipped in
+    /// every round.
     withheld: u16,
-    /// Whether sessions outlive their connections, in a store that takes everything at once.
+    /// Whether sessions survive their connections, with a store that commits at once.
     lasts: bool,
     seq: u64,
     published: u64,
-    /// In the last turn, by all subscribers.
+    /// Bytes received by all subscribers in the last turn.
     received_bytes: usize,
 }
 
@@ -146,7 +148,7 @@ impl Bench {
         bench.opened()
     }
 
-    /// Withholds what one read brings of each subscriber's first messages.
+    /// Leaves the first `count` messages of each subscriber unacknowledged for the whole run.
     fn withholding(mut self, count: u16) -> Bench {
         self.turn_withholding(count);
         self.withheld = count;
@@ -260,7 +262,7 @@ impl Bench {
         }
     }
 
-    /// The store has what was written, and the disk too.
+    /// Reports all written records as committed and durable.
     fn commit(&mut self) {
         while self.shard.has_records() {
             std::hint::black_box(self.shard.take_records());
@@ -270,7 +272,8 @@ impl Bench {
         }
     }
 
-    /// Everyone acknowledges so many packets of a kind.
+    /// Sends acknowledgements of one type, given by the first byte, for `count` packet ids on each
+    /// connection.
     fn acknowledge(&mut self, first: u8, conns: std::ops::Range<u32>, from: u16, count: u16) {
         let mut bytes = Vec::new();
         let withheld = if conns.start == 0 { 0 } else { self.withheld };
@@ -314,7 +317,7 @@ impl Bench {
         self.next_received = next_but(self.withheld, from, got) - 1;
     }
 
-    /// Nobody acknowledges these.
+    /// Publishes a batch that the subscribers do not acknowledge.
     fn turn_withholding(&mut self, batch: u16) {
         self.publish(batch);
         if self.qos == QoS::ExactlyOnce {
@@ -354,12 +357,12 @@ impl Bench {
     }
 }
 
-/// The id `at` places after the zero-based `from`.
+/// Returns the packet id `at` places after the zero-based `from`.
 fn next(from: u16, at: u16) -> u16 {
     ((u32::from(from) + u32::from(at)) % 65_535) as u16 + 1
 }
 
-/// The same where the first ids are passed over.
+/// Like [`next`], with the first `passed` ids left out.
 fn next_but(passed: u16, from: u16, at: u16) -> u16 {
     let of = 65_535 - u32::from(passed);
     ((u32::from(from - passed) + u32::from(at)) % of) as u16 + passed + 1

@@ -41,7 +41,7 @@ const RUNS: &[ScaleRun] = &[
     ("cached", cached, &[0, 10_000, 100_000, 1_000_000]),
 ];
 
-/// Ten filters that match, among so many that do not.
+/// Measures ten matching subscriptions among `others` that do not match.
 fn topics(others: usize) {
     let mut crowd = SubscriberCrowd::new();
     for (at, filter) in MATCHING.iter().enumerate() {
@@ -76,7 +76,7 @@ fn topics(others: usize) {
     );
 }
 
-/// Connections, and a publish to one of them.
+/// Measures `many` connected sessions, and a publish to one of them.
 fn sessions(many: usize) {
     let mut crowd = SubscriberCrowd::new();
     let before = resident();
@@ -102,7 +102,7 @@ fn sessions(many: usize) {
     );
 }
 
-/// Retained topics, and subscriptions that match ten, one, none of them.
+/// Measures `many` retained topics, and subscriptions that match ten, one, and none of them.
 fn retained(many: usize) {
     let mut crowd = SubscriberCrowd::new();
     let publisher = crowd.connect("publisher");
@@ -140,7 +140,7 @@ fn retained(many: usize) {
     );
 }
 
-/// Topics in a cache; none is a broker without caches.
+/// Measures `many` topics in a cache; 0 measures a broker without caches.
 fn cached(many: usize) {
     let filters = ["device/#".to_string()];
     let cache = CacheConfig::parse("c", &filters, 1, u32::MAX, u64::MAX, u32::MAX);
@@ -169,7 +169,7 @@ fn cached(many: usize) {
 const PUBLISHES: usize = 10_000;
 const ROUNDS: usize = 5;
 
-/// Nanoseconds a publish, in the best of some rounds.
+/// Returns the nanoseconds per publish, in the fastest of several rounds.
 fn publish_all(crowd: &mut SubscriberCrowd, publisher: ConnId, packets: &[Vec<u8>]) -> f64 {
     let mut best = Duration::MAX;
     for _ in 0..ROUNDS {
@@ -189,7 +189,7 @@ fn per(sum: f64, many: usize) -> f64 {
     sum / many.max(1) as f64
 }
 
-/// Bytes that this process has in memory.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: Option<u64> = text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());

@@ -1,4 +1,4 @@
-//! The packet trace: who is traced, and what.
+//! The packet trace: selection of clients, and the traced packets.
 
 use broker::options::{EventOptions, TraceFilter};
 use broker::{
@@ -27,7 +27,7 @@ impl TraceBroker {
         TraceBroker { shard, out: Outbox::new(1) }
     }
 
-    /// What is traced while a connection sends so many bytes, as the engine would have it.
+    /// Passes received bytes to the shard. Returns the traced packets as lines.
     fn bytes(&mut self, conn: u32, bytes: &[u8]) -> Vec<String> {
         let input = ShardInput::Bytes { conn: ConnId(conn), bytes };
         self.shard.handle(MonotonicMs(1), input, &mut self.out);
@@ -101,7 +101,7 @@ impl TraceBroker {
     }
 }
 
-/// The way and the name of each packet.
+/// Returns direction and packet name of each line.
 fn names(notes: &[String]) -> Vec<String> {
     notes.iter().map(|note| note.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect()
 }

@@ -1,4 +1,4 @@
-//! What becomes of a question about a client that leaves before its verdict.
+//! Pending authentication of a client that disconnects before the decision.
 
 mod client;
 
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 const CONNECT: &[u8] = b"\x10\x0d\0\x04MQTT\x04\x02\0\0\0\x01a";
 const CONNACK: &[u8] = b"\x20\x02\0\0";
-/// Of QoS 1, to `t`, as packet 1.
+/// PUBLISH with QoS 1 to the topic `t`, packet id 1.
 const PUBLISH: &[u8] = b"\x32\x05\0\x01t\0\x01";
 const PUBACK: &[u8] = b"\x40\x02\0\x01";
 const DISCONNECT: &[u8] = b"\xe0\0";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server whose questions are answered by the test.
+/// Starts a server. The test receives each authentication task, and answers it or not.
 fn serve(verdict_timeout_ms: u32) -> (Server, SocketAddr, Receiver<AuthTask>) {
     let (sender, questions) = channel();
     let judge = move |question| _ = sender.send(question);

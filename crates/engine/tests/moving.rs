@@ -1,5 +1,5 @@
-//! What a client says while its connection is on its way to its home shard: it may go on after
-//! CONNECT without waiting for CONNACK (MQTT 5.0, 3.1.4).
+//! Packets that a client sends while its connection moves to its home shard: a client need not wait
+//! for CONNACK (MQTT 5.0, 3.1.4).
 
 mod client;
 
@@ -21,7 +21,7 @@ fn connect(id: &str) -> Vec<u8> {
     bytes
 }
 
-/// Of QoS 1, to `t`.
+/// Encodes a PUBLISH with QoS 1 to the topic `t`.
 fn publish(packet_id: u8) -> [u8; 7] {
     [0x32, 5, 0, 1, b't', 0, packet_id]
 }

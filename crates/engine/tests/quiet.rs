@@ -1,4 +1,4 @@
-//! Alone in its process: what a server that waits for a client costs.
+//! Memory and processor time of an idle server, the only test in its process.
 
 use broker::BrokerOptions;
 use engine::{Server, ServerOptions};

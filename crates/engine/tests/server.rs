@@ -1,4 +1,4 @@
-//! The engine with real sockets: what only threads, rings and partial writes can break.
+//! The engine with real sockets: errors that only threads, rings and partial writes can cause.
 
 mod client;
 
@@ -78,7 +78,7 @@ fn the_end_of_a_stream_is_found_however_much_came_before_it() {
     server.stop().expect("it stops");
 }
 
-/// Sends numbered QoS 1 messages as fast as the broker acknowledges them.
+/// Publishes numbered QoS 1 messages, with at most 500 unacknowledged ones.
 fn flood(address: SocketAddr, id: usize, messages: u32) {
     let mut client = EngineTestClient::connect(address, &format!("flood{id}"));
     let (mut sent, mut acknowledged) = (0_u32, 0_u32);
@@ -218,8 +218,8 @@ fn stopping_says_so_and_publishes_wills() {
     assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
 }
 
-/// Connections that come and go while messages cross: an index that is used again must not meet
-/// what was decided for the one before it.
+/// Clients connect and disconnect while messages cross the shards. Effects for an earlier
+/// connection must not reach a later one with the same index.
 #[test]
 fn connections_that_come_and_go_get_nothing_of_each_other() {
     let (server, address) = serve(2, BrokerOptions::default());
@@ -255,7 +255,7 @@ fn connections_that_come_and_go_get_nothing_of_each_other() {
     server.stop().expect("it stops");
 }
 
-/// A client that never reads what it is sent is still heard: its pings keep it alive.
+/// The server still reads from a client that does not read, so PINGREQ keeps the connection alive.
 #[test]
 fn a_client_that_does_not_read_is_still_heard() {
     let options = BrokerOptions { write_bytes_max: 64 * 1024, ..BrokerOptions::default() };
@@ -277,7 +277,8 @@ fn a_client_that_does_not_read_is_still_heard() {
     server.stop().expect("it stops");
 }
 
-/// What it is sent fails then, which says nothing of what it said before.
+/// Writes to a closed connection fail. The server must still read all packets that the client sent
+/// before.
 #[test]
 fn who_goes_without_reading_is_heard_to_the_end() {
     let options = BrokerOptions { write_bytes_max: 64 * 1024, ..BrokerOptions::default() };
@@ -302,7 +303,8 @@ fn who_goes_without_reading_is_heard_to_the_end() {
     server.stop().expect("it stops");
 }
 
-/// Across shards, too, a member whose window is full gets nothing while another has room.
+/// A member with a full window gets no message while another member has room, also if the two are
+/// on different shards.
 #[test]
 fn a_burst_to_a_group_goes_to_the_member_with_room() {
     const MESSAGES: usize = 300;

@@ -1,4 +1,4 @@
-//! What outlives a server, on a real disk.
+//! State that survives a restart of the server, with a real disk.
 
 mod client;
 
@@ -25,7 +25,7 @@ fn leave(mut client: EngineTestClient) {
     assert!(!client.read(|_| false), "the broker closes");
 }
 
-/// Publishes and waits: the reason that came back.
+/// Publishes at QoS 1. Returns the reason code of PUBACK.
 fn publish(client: &mut EngineTestClient, payload: &[u8]) -> ReasonCode {
     let mut reason = ReasonCode::Success;
     client.publish("t", payload, Some(PacketId::MIN));
@@ -37,7 +37,7 @@ fn publish(client: &mut EngineTestClient, payload: &[u8]) -> ReasonCode {
     reason
 }
 
-/// Reads so many messages and acknowledges them. Their payloads.
+/// Reads and acknowledges `count` messages. Returns their payloads.
 fn drain(client: &mut EngineTestClient, count: usize) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     while payloads.len() < count {
@@ -158,7 +158,8 @@ fn what_a_start_writes_is_taken_by_a_full_store_too() {
     assert_ne!(first_record(), before, "every start has its number there");
 }
 
-/// On a host without a clock of its own the time of the next process goes on from there.
+/// At the stop the server stores the time of day. On a host without a hardware clock the next
+/// process continues from that time.
 #[test]
 fn the_clock_is_kept_when_the_server_stops() {
     let shelter = shelter("clock", store::StoreOptions::default());

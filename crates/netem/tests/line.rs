@@ -1,4 +1,5 @@
-//! A real line: what the kernel's own TCP and UDP notice of it.
+//! An emulated network line with the TCP and UDP of the kernel: delay, loss, reordering and rate as
+//! measured by sockets.
 
 #[allow(dead_code, reason = "tests of programs use the rest")]
 #[path = "../../auth/src/contract/installed.rs"]
@@ -21,7 +22,7 @@ fn line(weather: NetworkConditions) -> Option<ImpairedNetwork> {
     Some(ImpairedNetwork::open(weather, 1).expect("nothing is missing"))
 }
 
-/// Where somebody says back whatever he hears.
+/// Starts an echo server at `SERVER_ADDRESS`. Returns its port.
 fn echo() -> u16 {
     let listener = TcpListener::bind((SERVER_ADDRESS, 0)).expect("this host has room for it");
     let port = listener.local_addr().expect("this host has room for it").port();
@@ -36,7 +37,7 @@ fn echo() -> u16 {
     port
 }
 
-/// How long a byte takes there and back.
+/// Returns the round-trip time of one byte.
 fn round(stream: &mut TcpStream) -> Duration {
     let begun = Instant::now();
     stream.write_all(b"x").expect("somebody is there");

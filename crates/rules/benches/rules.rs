@@ -1,4 +1,4 @@
-//! Nanoseconds a message by kind of rule: `cargo bench -p rules`.
+//! Nanoseconds per message for each kind of rule: `cargo bench -p rules`.
 
 use rules::{Budget, RuleInput, RulePlan, ValueMap, WindowState};
 use std::hint::black_box;
@@ -7,7 +7,7 @@ use std::time::Instant;
 const ROUNDS: usize = 9;
 const RUNS: u32 = 20_000;
 
-/// 200 bytes, with what is asked for near its start and at its end.
+/// A payload of 200 bytes, with fields that the rules use near its start and at its end.
 const PAYLOAD: &str = concat!(
     r#"{"id":"a81758fffe03f6b2","ts":1795334400123,"site":{"name":"hall 4","line":7},"#,
     r#""temperature":21.75,"humidity":48,"battery":3.61,"state":"running","alarm":false,"#,
@@ -30,7 +30,8 @@ const KINDS: &[(&str, &str)] = &[
     ("sha256 of the payload", r#"SELECT sha256(payload) AS h FROM "t/#""#),
 ];
 
-/// Each message comes into the window of one key, a millisecond behind the one before.
+/// Names and texts of rules with a window. All messages have the same key and follow each other at
+/// intervals of a millisecond.
 const WINDOWS: &[(&str, &str)] = &[
     ("count, tumbling", r#"SELECT count(*) AS n FROM "t" GROUP BY TUMBLINGWINDOW(ss, 1)"#),
     (
@@ -93,7 +94,7 @@ fn measure(name: &str, text: &str, payload: &str) {
     println!("{name:<38} {best:>8.0} {:>12.0}", 1e9 / best);
 }
 
-/// A window with all that comes of it.
+/// Measures a rule with a window, including the rows of closed windows.
 fn gather(name: &str, text: &str) {
     let plan = RulePlan::parse(text).expect("the rule can be read");
     let (mut gathering, mut now) = (WindowState::default(), 1_795_334_400_000);
@@ -128,7 +129,7 @@ fn parse() {
     println!("{:<38} {best:>8.0} {:>12.0}", "reading a rule's text", 1e9 / best);
 }
 
-/// Nanoseconds a run in the best of some rounds.
+/// Returns the nanoseconds per run in the fastest of several rounds.
 fn best(mut run: impl FnMut()) -> f64 {
     let mut best = f64::MAX;
     for _ in 0..ROUNDS {

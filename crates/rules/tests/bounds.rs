@@ -1,4 +1,5 @@
-//! Whatever a rule and a message are, a run ends within its budget, and says why it gave up.
+//! Every run of a rule ends within its budget, whatever the rule and the message, and reports the
+//! exceeded bound.
 
 use rules::{Budget, RuleInput, RulePlan, RunError};
 
@@ -10,7 +11,8 @@ fn run(rule: &str, payload: &[u8], mut budget: Budget) -> (Result<usize, RunErro
     (ran.map(|()| rows.len()), budget)
 }
 
-/// What grows without a bound, if nobody bounded it.
+/// Rules whose memory or time would grow without limit if there were no budget, each with a
+/// payload.
 const GREEDY: &[(&str, &str)] = &[
     (r#"SELECT range(1, 100000000) AS v FROM "t""#, ""),
     (r#"SELECT pad('a', 100000000) AS v FROM "t""#, ""),
@@ -56,7 +58,8 @@ fn what_is_greedy_fails_within_its_budget() {
     }
 }
 
-/// Some kilobytes that become many megabytes are given up before they do.
+/// A compressed payload of some kilobytes with an output of many megabytes fails before the output
+/// is produced.
 #[test]
 fn what_inflates_without_end_fails_within_its_budget() {
     let zeros = vec![0; 32 << 20];
@@ -77,7 +80,8 @@ fn what_inflates_without_end_fails_within_its_budget() {
     }
 }
 
-/// For each rule there is a budget with which it runs, and with every smaller one it fails cleanly.
+/// Each rule has a smallest sufficient budget; with every smaller budget the run fails with an
+/// error.
 #[test]
 fn a_smaller_budget_is_a_clean_failure() {
     let payload =
@@ -113,7 +117,7 @@ fn a_smaller_budget_is_a_clean_failure() {
     }
 }
 
-/// Several lookups share one reading of the payload.
+/// Several accesses to the payload parse it once.
 #[test]
 fn a_payload_is_read_once() {
     let payload = format!(r#"{{"pad":"{}","a":1}}"#, "x".repeat(16_000));
@@ -128,7 +132,8 @@ fn a_payload_is_read_once() {
     assert!(used(r#"SELECT topic FROM "t""#) < 10, "and not at all where nobody asks");
 }
 
-/// In the same order it costs what the maps have, in another what it takes to sort their names.
+/// Comparing maps in the same order costs their size; in different orders the sorting of their
+/// names is charged as well.
 #[test]
 fn maps_that_are_compared_are_paid_for() {
     const NAMES: usize = 3000;

@@ -1,4 +1,4 @@
-//! The fuzzer's corpora, as tests.
+//! Runs the fuzz targets of this crate on the stored corpora, without a fuzzer.
 
 #[path = "../../../fuzz/replay.rs"]
 mod replay;

@@ -1,5 +1,5 @@
-//! The table of what EMQX documents for its SQL, `emqx.tsv`: every row is equal, or docs/rules.md
-//! says why it is not.
+//! The documented examples of EMQX's SQL (`emqx.tsv`): every row gives the same result, or
+//! docs/rules.md states the deviation.
 
 use rules::{Budget, RuleInput, RulePlan, Value, ValueMap};
 
@@ -11,7 +11,7 @@ struct EmqxRow<'t> {
     payload: &'t str,
     sql: &'t str,
     documented: &'t str,
-    /// Words of the document, and our value; both are empty where it is EMQX's.
+    /// Words of docs/rules.md about the deviation; empty if there is none.
     deviation: &'t str,
     ours: &'t str,
 }
@@ -29,7 +29,7 @@ fn table() -> Vec<EmqxRow<'static>> {
         .collect()
 }
 
-/// What a rule gives, or why it gives nothing.
+/// Result of a rule: rows, or the reason why there are none.
 enum EmqxOutcome {
     Refused(String),
     Failed(String),
@@ -70,7 +70,7 @@ fn is_statement(sql: &str) -> bool {
     sql.starts_with("SELECT ") || sql.starts_with("FOREACH ")
 }
 
-/// Whether an outcome is what a column of the table tells.
+/// Whether an outcome equals the result in a column of the table.
 fn is_told(row: &EmqxRow<'_>, outcome: &EmqxOutcome, told: &str) -> bool {
     match (told, outcome) {
         ("refused", EmqxOutcome::Refused(_)) | ("fails", EmqxOutcome::Failed(_)) => true,
@@ -103,7 +103,7 @@ fn is_told(row: &EmqxRow<'_>, outcome: &EmqxOutcome, told: &str) -> bool {
     }
 }
 
-/// JSON values one behind the other.
+/// Parses a sequence of JSON values.
 fn values(text: &str) -> Vec<Value<'static>> {
     let all = format!("[{}]", text.replace("} {", "},{"));
     match Value::from_json(&all).map(Value::into_owned) {
@@ -112,7 +112,7 @@ fn values(text: &str) -> Vec<Value<'static>> {
     }
 }
 
-/// Maps in whichever order, and nothing else.
+/// Compares two values; only the order of map entries may differ.
 fn same(one: &Value<'_>, two: &Value<'_>) -> bool {
     match (one, two) {
         (Value::Map(one), Value::Map(two)) => {
@@ -138,7 +138,7 @@ fn shown(outcome: &EmqxOutcome) -> String {
     }
 }
 
-/// The part of the document that a deviation has to stand in, without its line breaks.
+/// Returns the section of docs/rules.md on differences from EMQX, without line breaks.
 fn differences() -> String {
     let (_, part) = BOOK.split_once("## What is different from EMQX").expect("the heading");
     let part = part.split("\n## ").next().unwrap_or("");
@@ -166,7 +166,7 @@ fn every_row_is_equal_or_the_document_says_why_not() {
     assert!(wrong.is_empty(), "{} of {} rows:\n{}", wrong.len(), table.len(), wrong.join("\n"));
 }
 
-/// A deviation that is none any more leaves the table.
+/// A row with a deviation must not give EMQX's result; otherwise the deviation is obsolete.
 #[test]
 fn deviating_rows_deviate() {
     for row in table().iter().filter(|row| !row.deviation.is_empty()) {

@@ -1,9 +1,9 @@
-//! The example of every function, as its row tells it, and that the rows are in order.
+//! The example in the row of each function gives the stated result, and the rows are in order.
 
 use rules::functions::GROUPS;
 use rules::{Budget, RuleInput, RulePlan};
 
-/// What examples see.
+/// Returns the input of all examples.
 fn seen() -> RuleInput<'static> {
     RuleInput {
         topic: "car/7/speed",
@@ -50,7 +50,7 @@ fn names_are_sorted_and_stand_once() {
     assert!(count > 100, "{count}");
 }
 
-/// Arguments that nobody means: each function gets each of them at each place, and lives.
+/// Calls each function with unusual arguments at each position; no call panics.
 #[test]
 fn no_function_panics_whatever_it_gets() {
     let odd = [

@@ -1,4 +1,4 @@
-//! What the language means: a rule, what it sees, and the rows that come out.
+//! Semantics of the rule language: a rule, its input, and the resulting rows.
 
 use rules::{Budget, RuleInput, RulePlan, RunError, Value, ValueMap};
 
@@ -31,7 +31,7 @@ fn gives(rule: &str, expected: &str) {
     assert_eq!(rows(rule, SENSORS).as_deref(), Ok(expected), "{rule}");
 }
 
-/// An expression's value, or how it failed.
+/// Checks the value of an expression, as JSON, or its error text.
 #[track_caller]
 fn is(expr: &str, expected: &str) {
     let got = rows(&format!("SELECT {expr} AS v FROM \"#\""), SENSORS);
@@ -105,7 +105,7 @@ fn paths_lead_through_maps_and_arrays() {
     is("[1, [2, 3]][2][1]", "2");
 }
 
-/// A text that a path meets is looked into as JSON, wherever it came from.
+/// A path into a text parses the text as JSON, whatever the origin of the text.
 #[test]
 fn paths_lead_through_json_texts() {
     let payload = r#"{"t":21,"inner":"{\"x\":{\"y\":[1,\"{\\\"z\\\":2}\"]}}","plain":"{x",
@@ -422,7 +422,7 @@ fn values_before_the_array_of_foreach_have_names() {
     gives(r#"FOREACH payload.page AS n, [n, n + 1] DO item AS i FROM "t""#, r#"{"i":2} {"i":3}"#);
 }
 
-/// A column below a field keeps what the field has beside it.
+/// A column below a field adds to the field; other parts of the field stay.
 #[test]
 fn columns_go_into_the_payload_that_is_there() {
     let payload = r#"{"t":21,"in":{"a":[1,{"b":2}],"text":"{\"c\":3}"}}"#;

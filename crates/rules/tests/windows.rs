@@ -1,8 +1,8 @@
-//! Windows: what comes together, when it goes out, what is too much, and records that come back.
+//! Windows: grouping of messages, the end of a window, bounds, and restored records.
 
 use rules::{AGGREGATES, Budget, RuleInput, RulePlan, RunError, VALUES_MAX, ValueMap, WindowState};
 
-/// A gathering of one rule, and what has come out of it.
+/// The window state of one rule, and the rows it has produced.
 struct WindowRun {
     plan: RulePlan,
     gathering: WindowState,
@@ -23,7 +23,7 @@ impl WindowRun {
         self.rows.extend(rows.iter().map(ValueMap::to_string));
     }
 
-    /// Closes what is due until then.
+    /// Closes all windows that end up to `now`.
     fn pass(&mut self, now: u64) {
         while let Some(due) = self.gathering.due(&self.plan).filter(|due| *due <= now) {
             self.close(due);
@@ -256,8 +256,8 @@ fn numbers_that_are_large_and_near_each_other_differ() {
     assert_eq!(run.rows.last().map(String::as_str), Some(r#"{"s":816}"#), "{:?}", run.rows);
 }
 
-/// A value is looked for among the known ones by its hash, so that large ones cost what they are
-/// and not what came before them.
+/// Equal values are found by their hash, so the cost of adding a value does not depend on the
+/// earlier values.
 #[test]
 fn what_is_known_already_is_not_looked_through_for_each_value() {
     let rule =
@@ -288,7 +288,7 @@ fn what_is_known_already_is_not_looked_through_for_each_value() {
     assert_eq!(rows[0].to_string(), r#"{"n":60}"#);
 }
 
-/// What is equal is one value, in whichever words it is said.
+/// Equal values count as one value, whatever their spelling.
 #[test]
 fn values_that_are_equal_are_not_distinct() {
     let rule = r#"SELECT distinct(payload.v) AS v FROM "t/#" GROUP BY COUNTWINDOW(16)"#;

@@ -1,4 +1,4 @@
-//! One shard with as many clients as one likes, without sockets.
+//! One shard with any number of clients, without sockets.
 
 use broker::{
     BrokerOptions, ConnId, Interest, MonotonicMs, Outbox, PeerInfo, ProcessMemory, Shard, ShardId,
@@ -17,7 +17,7 @@ pub(crate) struct SubscriberCrowd {
     bytes: Vec<u8>,
 }
 
-/// Subscriptions that go into one packet.
+/// Number of filters in one SUBSCRIBE.
 const FILTERS_A_PACKET: usize = 500;
 
 impl SubscriberCrowd {
@@ -25,7 +25,8 @@ impl SubscriberCrowd {
         SubscriberCrowd::with(BrokerOptions::default())
     }
 
-    /// The bounds that would be met are wider than these options say.
+    /// Creates a shard with these options; limits that large numbers of clients would reach are
+    /// raised.
     pub(crate) fn with(options: BrokerOptions) -> SubscriberCrowd {
         let options = BrokerOptions {
             memory_bytes_max: 1 << 50,
@@ -42,7 +43,7 @@ impl SubscriberCrowd {
         SubscriberCrowd { shard, out: Outbox::new(1), conns: 0, bytes: Vec::new() }
     }
 
-    /// A new connection with a session.
+    /// Opens a connection and sends CONNECT.
     pub(crate) fn connect(&mut self, client_id: &str) -> ConnId {
         let conn = ConnId(self.conns);
         self.conns += 1;
@@ -75,7 +76,7 @@ impl SubscriberCrowd {
         self.out.clear();
     }
 
-    /// Bytes as they came. What the shard says to it stays in the outbox.
+    /// Passes received bytes to the shard. The output of the shard stays in the outbox.
     pub(crate) fn give(&mut self, conn: ConnId, bytes: &[u8]) {
         self.shard.handle(MonotonicMs(1), ShardInput::Bytes { conn, bytes }, &mut self.out);
         assert_eq!(self.out.consumed, bytes.len(), "all of it is taken");
@@ -89,7 +90,7 @@ impl SubscriberCrowd {
         }
     }
 
-    /// Stores a retained message.
+    /// Publishes a retained message to the topic.
     pub(crate) fn retain(&mut self, conn: ConnId, topic: &str) {
         let publish = Publish { retain: true, ..message(topic) };
         self.send(conn, Packet::Publish(publish));
@@ -127,7 +128,7 @@ fn message(topic: &str) -> Publish<'_> {
     }
 }
 
-/// The filters that match `TOPIC`.
+/// Ten filters that match `TOPIC`.
 pub(crate) const MATCHING: [&str; 10] = [
     "#",
     "home/#",
@@ -142,8 +143,8 @@ pub(crate) const MATCHING: [&str; 10] = [
 ];
 pub(crate) const TOPIC: &str = "home/1/kitchen/temperature";
 
-/// A filter that does not match `TOPIC`, nor any other of these a topic of another: exact ones,
-/// and wildcards at every place, half of them under levels that `TOPIC` has too.
+/// Returns number `at` of the filters that do not match `TOPIC`: exact filters, and wildcards at
+/// every level, half of them below levels of `TOPIC`. No filter matches a topic of another.
 pub(crate) fn other(at: usize) -> String {
     let number = at / 6;
     match at % 6 {

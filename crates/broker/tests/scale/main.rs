@@ -1,11 +1,11 @@
-//! What a publish costs does not grow with what it does not touch. Counted in nodes, which are the
-//! same on every host; `cargo bench -p broker` says how long it takes.
+//! The cost of a publish does not grow with subscriptions that do not match. The cost is counted in
+//! visited nodes, which are equal on every host; `cargo bench -p broker` measures times.
 
 mod crowd;
 
 use crowd::{MATCHING, SubscriberCrowd, TOPIC, encode_publish, encode_subscribe, other};
 
-/// The nodes that one publish looks at, and the deliveries that it makes.
+/// Returns the number of nodes that a publish visits, and the number of its deliveries.
 fn cost(crowd: &mut SubscriberCrowd, topic: &str) -> (u64, usize) {
     let publisher = crowd.connect("publisher");
     let before = crowd.shard.nodes_visited();

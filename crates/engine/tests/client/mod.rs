@@ -1,4 +1,4 @@
-//! A blocking client, and a server for it.
+//! A blocking MQTT client for tests, and functions that start a server.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use broker::{BrokerEvent, BrokerOptions};
@@ -90,7 +90,7 @@ impl EngineTestClient {
         EngineTestClient::open(address, id, true, &[Property::ReceiveMaximum(receive_maximum)])
     }
 
-    /// Whose session stays when it goes.
+    /// Connects with a session that survives the connection.
     pub(crate) fn connect_to_stay(address: SocketAddr, id: &str) -> EngineTestClient {
         EngineTestClient::open(address, id, false, &[Property::SessionExpiryInterval(3600)])
     }
@@ -138,7 +138,8 @@ impl EngineTestClient {
         self.stream.write_all(&bytes).expect("the broker reads");
     }
 
-    /// Hands over each packet until the visitor is satisfied. False when the stream ended before.
+    /// Passes each packet to `visit` until `visit` returns true. Returns false if the stream ends
+    /// before.
     pub(crate) fn read(&mut self, mut visit: impl FnMut(Packet<'_>) -> bool) -> bool {
         let mut buffer = vec![0; 256 * 1024];
         loop {

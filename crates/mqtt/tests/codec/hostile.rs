@@ -1,4 +1,5 @@
-//! Bytes that no one should send: nothing panics, and whatever is accepted is stable.
+//! Invalid and arbitrary bytes: decoding never panics, and an accepted packet can be encoded and
+//! decoded again.
 
 use crate::vectors;
 use mqtt::*;
@@ -7,7 +8,8 @@ use proptest::prelude::*;
 const VERSIONS: [ProtocolVersion; 3] =
     [ProtocolVersion::V31, ProtocolVersion::V311, ProtocolVersion::V5];
 
-/// Decodes if it can; what was accepted must survive being written and read again.
+/// Decodes the bytes. If that succeeds, encodes the packet and checks that decoding returns the
+/// same packet.
 fn check(bytes: &[u8], version: ProtocolVersion) {
     let Ok(Some(frame)) = split_frame(bytes, 1 << 20) else { return };
     let Ok(packet) = Packet::decode(frame, version) else { return };
@@ -22,7 +24,7 @@ fn check(bytes: &[u8], version: ProtocolVersion) {
     assert_eq!(Packet::decode(frame, version), Ok(packet), "{}", bytes.escape_ascii());
 }
 
-/// Around a body, the header that fits it.
+/// Returns a frame with the first byte `first` and a header that fits the body.
 fn framed(first: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     encode_remaining_len(body.len(), &mut bytes);

@@ -1,4 +1,4 @@
-//! The codec from outside: vectors, round trips and hostile bytes.
+//! Tests of the public codec: vectors, round trips and invalid bytes.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod hostile;

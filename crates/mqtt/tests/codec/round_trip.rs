@@ -1,4 +1,4 @@
-//! Any packet that can be said survives being written and read.
+//! Property test: every valid packet is unchanged after encoding and decoding.
 
 use mqtt::property::{PROPERTIES, PropertyKind, PropertyRepeats, WILL};
 use mqtt::reason_code::REASONS;
@@ -8,7 +8,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Written and read, it is the same; and the bytes are one whole frame.
+/// Checks that the encoded packet is one complete frame, and is decoded to the same packet.
 fn check(packet: Packet<'_>, version: ProtocolVersion) {
     let mut bytes = Vec::new();
     packet.encode(version, &mut bytes);
@@ -29,7 +29,7 @@ fn packet_id() -> impl Strategy<Value = PacketId> {
     (1..=u16::MAX).prop_map(|id| PacketId::new(id).expect("above 0"))
 }
 
-/// Characters of every encoded length, NUL and wildcards left out.
+/// Generates topic names with characters of every length in UTF-8, without NUL and wildcards.
 fn name() -> impl Strategy<Value = String> {
     let letters =
         select(&['a', 'Z', '/', ' ', '$', '\u{7F}', '\u{E9}', '\u{FEFF}', '\u{1F980}'][..]);
@@ -50,7 +50,7 @@ fn reason(packet: PacketType) -> impl Strategy<Value = ReasonCode> {
     select(reasons.collect::<Vec<_>>())
 }
 
-/// The encoded value of one property.
+/// Generates the encoded value of a property.
 fn property(row: &'static property::PropertyRow) -> BoxedStrategy<Vec<u8>> {
     let text = || topic().prop_map(|text| prefixed(text.as_bytes()));
     let value = match row.kind {
@@ -75,7 +75,8 @@ fn prefixed(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u16).to_be_bytes(), bytes].concat()
 }
 
-/// Some of the properties that `owner` may have, in any order. 3.x has none.
+/// Generates some of the properties that the packets in `owner` may have, in any order; none in
+/// 3.x.
 fn properties(owner: u16, version: ProtocolVersion) -> BoxedStrategy<Vec<u8>> {
     if !version.is_v5() {
         return Just(Vec::new()).boxed();
@@ -100,7 +101,7 @@ fn properties(owner: u16, version: ProtocolVersion) -> BoxedStrategy<Vec<u8>> {
         .boxed()
 }
 
-/// A version and, where it has them, properties of a packet.
+/// Generates a version and, in 5.0, properties of a packet.
 fn versioned(kind: PacketType) -> impl Strategy<Value = (ProtocolVersion, Vec<u8>)> {
     version().prop_flat_map(move |version| (Just(version), properties(kind.bit(), version)))
 }

@@ -1,4 +1,4 @@
-//! Packets as the vectors write them.
+//! Formats packets in the notation of the vectors.
 
 use mqtt::*;
 use std::fmt::Write;

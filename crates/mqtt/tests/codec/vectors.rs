@@ -18,10 +18,10 @@ use std::path::Path;
 
 const PACKET_BYTES_MAX: u32 = 1 << 20;
 
-/// One version's reading of one entry.
+/// An entry of a vector file, for one protocol version.
 #[derive(Debug)]
 pub(crate) struct Vector {
-    /// File and line.
+    /// File and line of the entry.
     pub(crate) place: String,
     pub(crate) version: ProtocolVersion,
     pub(crate) bytes: Vec<u8>,
@@ -37,7 +37,7 @@ fn bytes_mean_what_the_vectors_say() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// What is wrong about a vector, if anything.
+/// Returns the difference between a vector and the codec, if any.
 fn contradiction(vector: &Vector) -> Option<String> {
     let (sign, meaning, encoded) = read(&vector.bytes, vector.version);
     let means = |sign| vector.sign == sign && vector.meaning == meaning;
@@ -56,7 +56,8 @@ fn contradiction(vector: &Vector) -> Option<String> {
     })
 }
 
-/// What the codec makes of the bytes, and how it writes it again.
+/// Decodes and encodes the bytes. Returns the sign of the entry, the packet or violation as text,
+/// and the encoded bytes.
 fn read(bytes: &[u8], version: ProtocolVersion) -> (char, String, Vec<u8>) {
     let frame = match split_frame(bytes, PACKET_BYTES_MAX) {
         Ok(Some(frame)) => frame,
@@ -136,7 +137,7 @@ fn versions_of(word: &str) -> &'static [ProtocolVersion] {
     }
 }
 
-/// Hex outside quotes, ASCII inside.
+/// Parses bytes: hexadecimal digits outside of quotes, ASCII inside.
 fn bytes(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     for (i, part) in text.split('"').enumerate() {
