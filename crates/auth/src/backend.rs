@@ -84,7 +84,7 @@ impl BackendChain {
 #[derive(Default)]
 pub struct ListenerChains {
     pub all: Arc<BackendChain>,
-    /// By `ListenerId`.
+    /// Chain of each listener that has its own, indexed by `ListenerId`.
     pub own: Vec<Option<Arc<BackendChain>>>,
 }
 

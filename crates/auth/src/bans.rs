@@ -123,7 +123,7 @@ fn since_1970(day: Option<UnixTimestamp>, seconds: u64, ahead_minutes: i64) -> O
     Some(Duration::from_secs(seconds.checked_add_signed(-60 * ahead_minutes)?))
 }
 
-/// Minutes of `+02:00`; `Z` has none.
+/// Returns the offset from UTC in minutes, as in `+02:00`; 0 for `Z`.
 fn minutes_ahead(offset: &str) -> i64 {
     let minutes = |text: &str| {
         let (hours, minutes) = text.split_once(':')?;
@@ -140,7 +140,7 @@ fn minutes_ahead(offset: &str) -> i64 {
 mod tests {
     use super::*;
 
-    /// 2026-11-21T10:00:00Z
+    /// Current time of the tests: 2026-11-21T10:00:00Z.
     const NOW: UnixTimestamp = UnixTimestamp(Duration::from_secs(1_795_255_200));
 
     #[test]

@@ -33,13 +33,15 @@ pub struct HttpAuthServer {
     ports: Vec<Option<u16>>,
     answer: HttpAnswerFormat,
     takes_rules: bool,
-    /// Whether requests contain the user name; otherwise an answer does not confirm the name.
+    /// Whether requests contain the user name. If not, a response that allows the client does not
+    /// confirm its user name.
     is_asked_by_name: bool,
     cache: Option<AuthResponseCache>,
 }
 
 impl HttpAuthServer {
-    /// Returns `None` without a URL.
+    /// Creates the server of the options; `None` if the options have no URL. `tls` is the
+    /// configuration for `https`, and `ports` are the listeners' ports in order.
     pub fn new(
         settings: &HttpAuthSettings,
         tls: Option<Arc<ClientConfig>>,
@@ -70,7 +72,8 @@ impl IdentityServer for HttpAuthServer {
         true
     }
 
-    /// As in EMQX and NanoMQ, the server may know clients by identifier, and its denial counts.
+    /// Requests are sent for clients with only a client id as well, and a denial counts: like in
+    /// EMQX and NanoMQ, the server may know clients by client id.
     fn accepts_client_id_only(&self) -> bool {
         true
     }

@@ -24,7 +24,7 @@ pub enum StatusDecision {
     Ignore,
     /// The body is an object with `result`, which decides.
     ReadBody,
-    /// The server failed to decide.
+    /// The status is 500 or above, so the server has not decided.
     ServerFailed,
 }
 
@@ -151,7 +151,8 @@ fn describe_status(status: u16) -> String {
     format!("it answered with status {status}")
 }
 
-/// `result=allow&is_superuser=true`
+/// Parses a URL-encoded body such as `result=allow&is_superuser=true` into an object of texts.
+/// Returns `None` if a field has no `=` or the body is not UTF-8.
 fn read_form(body: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(body).ok()?.trim();
     let field = |field: &str| {

@@ -38,7 +38,7 @@ struct JwksState {
     fetches: u64,
     begun: Option<Instant>,
     is_fetching: bool,
-    /// Why there are no keys, or no newer keys.
+    /// Reason for which the last fetch failed, so that there are no keys or only older ones.
     last_error: String,
 }
 
@@ -47,7 +47,8 @@ struct JwksState {
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 impl RemoteJwks {
-    /// See [`RemoteJwks::with_route`].
+    /// Creates the key set with a direct route to the server, without a proxy or redirects.
+    /// [`RemoteJwks::with_route`] describes the other parameters.
     pub fn new(
         url: &ServerUrl,
         tls: Option<Arc<ClientConfig>>,

@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// RFC 7515, A.1 and A.3; RFC 8037, A.4.
+    /// The keys and signatures are the examples of RFC 7515, A.1 and A.3, and of RFC 8037, A.4.
     #[test]
     fn the_examples_of_the_standards_hold() {
         let keys = KeySet::parse(include_bytes!("vectors/rfc_set.json")).unwrap();

@@ -76,7 +76,7 @@ struct AuthenticatorState {
     throttle: AuthThrottle,
     queue: AuthQueue,
     limits: AuthenticatorLimits,
-    /// Notes of whom we did not let in.
+    /// Limits log lines about refused clients to `REFUSALS_PER_S`.
     refusals: LimitedLog,
     /// Limits log lines about addresses with too many failures.
     barred_sources: LimitedLog,
@@ -114,7 +114,7 @@ pub struct AuthenticatorLimits {
     pub failures_max: u32,
 }
 
-/// A thread ends after this time without work.
+/// Time without work after which a thread of the authenticator ends.
 const IDLE: Duration = Duration::from_secs(10);
 /// Stack of a thread; hashing uses heap memory (`password_hash::free_memory`).
 const STACK_BYTES: usize = 256 * 1024;
@@ -297,10 +297,11 @@ impl Authenticator {
     }
 }
 
-/// Lines about clients that were not let in.
+/// Largest number of log lines about refused clients per second.
 const REFUSALS_PER_S: u16 = 20;
 
-/// Brings no proof of its own.
+/// Whether a CONNECT has neither a user name, nor a password, nor an authentication exchange. A
+/// client certificate does not count.
 fn has_no_credentials(request: &AuthRequest) -> bool {
     request.user_name.is_none() && request.password.is_none() && request.step.is_none()
 }

@@ -8,12 +8,12 @@ use net::scram::equals_in_constant_time;
 use ring::{digest, pbkdf2};
 use std::num::NonZeroU32;
 
-/// Form of the passwords in a database.
+/// Format of the password hashes in a database: hash function, position of the salt, and rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PasswordFormat {
     pub hash_kind: PasswordHashKind,
     pub salt: SaltPosition,
-    /// Iterations of PBKDF2.
+    /// Number of iterations of PBKDF2.
     pub rounds: u32,
 }
 
@@ -23,7 +23,8 @@ pub enum PasswordHashKind {
     Pbkdf2Sha512,
     Sha256,
     Sha512,
-    /// `$argon2id$`, `$2b$`, `$7$` or `$6$`
+    /// The hash function is in the prefix of each stored hash: `$argon2id$`, `$2b$`, `$7$` or
+    /// `$6$`.
     #[default]
     Tagged,
 }

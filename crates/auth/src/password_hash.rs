@@ -203,7 +203,8 @@ fn scram_hash_from_parts(
 }
 
 impl Argon2Cost {
-    /// `m=19456,t=2,p=1`
+    /// Parses the parameters of an argon2id hash, such as `m=19456,t=2,p=1`. Returns `None` if
+    /// malformed or above the bounds of memory and passes.
     fn parse(text: &str) -> Option<Argon2Cost> {
         let mut values = [0; 3];
         let mut parts = text.split(',');

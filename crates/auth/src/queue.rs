@@ -17,7 +17,7 @@ pub(crate) struct AuthQueue {
     /// Entries that a backend has already handled, which precede the others.
     resumed: AuthQueueLane,
     arrived: AuthQueueLane,
-    /// Bytes of the requests in both queues.
+    /// Bytes of the requests in `resumed` and `arrived`.
     bytes: usize,
     /// Entries added since the last removal of closed connections.
     pushed: usize,
@@ -33,7 +33,7 @@ struct AuthQueueLane {
 /// Number of addresses in `served`; beyond it all counts start again.
 const ADDRESSES_MAX: usize = 4_096;
 
-/// A longer wait of the oldest entry means overload.
+/// Overload: if the oldest request in a queue has waited longer, newer requests are served first.
 const OVERLOAD_WAIT: Duration = Duration::from_millis(500);
 /// Bound of queued bytes, since names and passwords may be long.
 const QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -196,7 +196,8 @@ mod tests {
         assert_eq!((queue.bytes, queue.is_empty()), (0, true));
     }
 
-    /// A flooding client always has the newest entry.
+    /// In an overload the newest request is served first, which a flooding client always has:
+    /// addresses must take turns.
     #[test]
     fn addresses_take_turns_where_not_all_can_be_served() {
         let start = Instant::now();

@@ -53,7 +53,7 @@ pub struct LoadedAccess {
     asks: Option<AuthzOptions>,
     /// Whether a CONNECT waits for the chain's verdict.
     judges: bool,
-    /// See [`ListenerAccess`].
+    /// Number of the set of users to which the listener's clients belong, as in [`ListenerAccess`].
     identity_domain: u64,
     #[cfg(feature = "http")]
     permits: Option<Arc<ConnectionPool<HttpAuthzServer>>>,
@@ -111,8 +111,8 @@ impl SecurityState {
         Ok(SecurityState { all, own, bans, banner: load.banner })
     }
 
-    /// Returns a part of each socket's own access options. `wishes` maps each socket to its
-    /// listener in the settings.
+    /// Returns a part of the access options that each socket's listener has for itself; `None` for
+    /// a listener without its own options. `wishes` has the listener's index for each socket.
     fn map_listeners<'a, T>(
         &'a self,
         wishes: &'a [usize],

@@ -55,7 +55,7 @@ pub struct SecuritySettings {
     pub mysql: SqlAuthSettings,
     #[cfg(feature = "tables")]
     pub password_form: PasswordFormat,
-    /// Server that authorizes clients.
+    /// Settings of the HTTP server that authorizes publishes and subscriptions.
     #[cfg(feature = "http")]
     pub permits: HttpAuthzSettings,
     #[cfg(feature = "postgres")]

@@ -20,7 +20,7 @@ struct AuthFailures {
     since: Instant,
 }
 
-/// Time in which all tries return.
+/// Time after which all failures of an address are forgiven.
 const WINDOW: Duration = Duration::from_secs(60);
 const SOURCES_MAX: usize = 16 * 1024;
 /// Interval between two sweeps, since a sweep delays requests.

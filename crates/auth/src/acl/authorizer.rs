@@ -44,9 +44,10 @@ impl HttpAuthzSettings {
 /// Servers that authorize the clients of each listener; `None` if no server is configured.
 #[derive(Default)]
 pub struct ListenerAuthzPools {
-    /// Server for listeners without an entry.
+    /// Server for listeners without an entry in `own`; `None` if no server is configured.
     pub all: Option<Arc<ConnectionPool<HttpAuthzServer>>>,
-    /// By `ListenerId`.
+    /// Server of each listener that has its own option, indexed by `ListenerId`; `Some(None)`
+    /// disables the server for the listener.
     pub own: Vec<Option<Option<Arc<ConnectionPool<HttpAuthzServer>>>>>,
 }
 
@@ -56,7 +57,7 @@ impl From<Option<Arc<ConnectionPool<HttpAuthzServer>>>> for ListenerAuthzPools {
     }
 }
 
-/// Shared by the shards, which ask.
+/// Authorizes publishes and subscriptions through HTTP servers. All shards share one authorizer.
 #[derive(Default)]
 pub struct Authorizer {
     servers: Mutex<ListenerAuthzPools>,
@@ -64,7 +65,7 @@ pub struct Authorizer {
 }
 
 impl Authorizer {
-    /// Another server for whatever is asked from now on.
+    /// Replaces the servers. Requests in progress still use the earlier ones.
     pub fn replace_servers(&self, desks: impl Into<ListenerAuthzPools>) {
         *self.servers.lock().unwrap_or_else(PoisonError::into_inner) = desks.into();
     }
@@ -137,7 +138,8 @@ impl RemoteServer for HttpAuthzServer {
     type Question = AuthzRequest;
     type Reply = AuthzDecision;
 
-    /// The client of HTTP connects by itself, as many times as it has requests at once.
+    /// Succeeds at once: the HTTP client opens connections itself, as many as it has concurrent
+    /// requests.
     async fn connect(&self) -> Result<(), String> {
         Ok(())
     }

@@ -17,7 +17,7 @@ pub(super) fn hash() -> &'static str {
     include_str!("../vectors/mosquitto_7.txt").trim().trim_start_matches("ann:")
 }
 
-/// `tagged`, `sha256 prefix`, `pbkdf2_sha512 1000`
+/// Parses a form as written in the tables: `tagged`, `sha256 prefix`, `pbkdf2_sha512 1000`.
 #[cfg(feature = "tables")]
 pub(super) fn password_form(text: &str) -> PasswordFormat {
     let (kind, more) = text.split_once(' ').unwrap_or((text, ""));
@@ -65,8 +65,8 @@ pub(super) fn has_rules(principal: &broker::connection::authentication::Principa
     are_the_rules_of(&rules_file(text), principal.permissions.clone());
 }
 
-/// Checks a decision against an answer of the tables. `is_named` says whether the client sends more
-/// than a client identifier or a certificate.
+/// Compares a decision with the expected result in the tables. `is_named` is true if the client
+/// sends more than a client id or a certificate.
 pub(super) fn is_as_told(
     verdict: AuthDecision,
     answer: &str,

@@ -70,7 +70,7 @@ fn answer(fixture: &AuthorizerFixture, topic: &str) -> AuthzDecision {
     ask(fixture, question(topic)).recv_timeout(SOON).expect("an answer")
 }
 
-/// Answers as the topic of the request says.
+/// Answers as the authorization server. The topic of the request selects the response.
 fn judge(asked: &WebRequest) -> WebResponse {
     let said: serde_json::Value = serde_json::from_str(&asked.body).unwrap();
     match said["t"].as_str().unwrap_or_default() {

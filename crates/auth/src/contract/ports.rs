@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below the ephemeral ports of the system.
+/// First port for servers of tests; all are below the ephemeral ports of the system.
 const FIRST: u32 = 15_000;
 const COUNT: u32 = 17_000;
 

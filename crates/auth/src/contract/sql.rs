@@ -189,7 +189,8 @@ fn forms_of_rules<S: SqlServer>(server: &S) {
     }
 }
 
-/// By the client identifier or the certificate, with and without a password.
+/// The query may search by the client id or by a name of the certificate, with and without a
+/// password.
 fn knows_clients_by_more_than_a_name<S: SqlServer>(server: &S) {
     let by_id = AuthRequest { client_id: "ann".into(), ..claim(None, Some(b"secret")) };
     let by_certificate = AuthRequest {

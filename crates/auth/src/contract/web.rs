@@ -22,7 +22,8 @@ pub(super) struct WebRequest {
 pub(super) enum WebResponse {
     Json(u16, String),
     Html(u16, &'static str),
-    /// With a content type, or `-` for none.
+    /// Response with a status, a body and a content type, in the order of the fields; `-` for no
+    /// content type.
     Custom(u16, &'static str, &'static str),
     /// No answer.
     Silence,

@@ -34,7 +34,7 @@ fn check_keys(text: &str) -> Result<(), String> {
 }
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// The option `acl.file`.
+    /// Row of the option `acl.file`.
     pub const ACL: &'static [OptionRow<S>] = &[OptionRow {
         key: "acl.file",
         kind: PATH,
@@ -52,7 +52,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
 }
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Options of authentication.
+    /// Rows of the options of authentication, for example `auth.users`.
     pub const CLIENTS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.certificate",
@@ -322,7 +322,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
 }
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Options of who may not come in.
+    /// Row of the option `bans.file`.
     pub const BANS: &'static [OptionRow<S>] = &[OptionRow {
         key: "bans.file",
         kind: PATH,

@@ -18,7 +18,7 @@ pub struct HttpCallSettings {
     pub headers: Vec<(String, SecretBytes)>,
 }
 
-/// Placement of the parameters.
+/// Part of the HTTP request that contains the parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HttpParamPlacement {
     /// In the query of a GET.
@@ -30,7 +30,7 @@ pub enum HttpParamPlacement {
     Json,
 }
 
-/// Part of an answer that decides.
+/// Part of the HTTP response that contains the decision about a client: the status or the body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HttpAnswerFormat {
     /// A JSON object in the form of EMQX 5 or mosquitto-go-auth, or a word.
@@ -62,7 +62,7 @@ impl HttpCallSettings {
 }
 
 impl HttpCall {
-    /// Returns `None` without a URL.
+    /// Prepares the request of the options. Returns `None` if the options have no URL.
     pub fn new(settings: &HttpCallSettings, route: &HttpRoute) -> Option<HttpCall> {
         let (url, target) = settings.url.as_ref()?;
         let text = |secret: &SecretBytes| String::from_utf8_lossy(&secret.0).into_owned();

@@ -161,7 +161,8 @@ impl AuthTemplate {
         AuthTemplate::read(text, letters, TemplateScope::Client)
     }
 
-    /// Parses a template about an action, with letters.
+    /// Parses a template of an authorization request. Placeholders are variables such as
+    /// `${topic}`, or letters such as `%t`.
     #[cfg(feature = "http")]
     pub fn parse_wish(text: &str) -> Result<AuthTemplate, String> {
         AuthTemplate::read(text, true, TemplateScope::AuthzRequest)
