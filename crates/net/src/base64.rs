@@ -4,9 +4,9 @@ use base64ct::{Base64, Base64Unpadded, Base64Url, Base64UrlUnpadded, Encoding};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base64Variant {
-    /// `+` and `/`
+    /// Alphabet with `+` and `/` (RFC 4648, 4).
     Standard,
-    /// `-` and `_`
+    /// Alphabet with `-` and `_`, safe in URLs and file names (RFC 4648, 5).
     Url,
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct ConnectionQueue {
 }
 
 struct ConnectionQueueState {
-    /// Connections that may be used or opened.
+    /// Number of connections that may still be used or opened.
     free: usize,
     waiting: VecDeque<WaitingRequest>,
 }
@@ -30,7 +30,8 @@ pub(crate) struct ConnectionPermit {
     queue: Option<Arc<ConnectionQueue>>,
 }
 
-/// The request made room for another, or its client has closed.
+/// Error: the request was removed from the queue, to make room for another or because the client of
+/// the request has closed its connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RequestEvicted;
 

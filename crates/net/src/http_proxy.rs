@@ -6,7 +6,8 @@ use config::value::OptionKind;
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{ClientBuilder, Proxy};
 
-/// `https` goes through it by CONNECT (RFC 9110, 9.3.6), `http` in whole.
+/// Proxy of HTTP requests. A request to `https` is tunnelled by CONNECT (RFC 9110, 9.3.6); a
+/// request to `http` is sent to the proxy with the whole URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HttpProxy {
     #[default]

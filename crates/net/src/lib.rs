@@ -39,8 +39,8 @@ pub mod unix_socket;
 #[cfg(feature = "runtime")]
 use std::sync::Arc;
 
-/// Returns the TLS configuration for servers whose certificates these authorities vouch for: a file
-/// in PEM, or those of this host.
+/// Returns the TLS client configuration that trusts a PEM file of CAs, or the CAs of this host if
+/// `authorities` is `None`.
 #[cfg(feature = "runtime")]
 pub fn tls_client_config(authorities: Option<String>) -> Result<Arc<rustls::ClientConfig>, String> {
     let options = transport::TlsClientOptions { authorities, ..Default::default() };

@@ -37,7 +37,8 @@ pub enum RedisReply {
 }
 
 impl RedisEndpoint {
-    /// `tls` is used for the scheme `rediss` only.
+    /// Takes address, credentials and database from the URL. `tls` is used for the scheme `rediss`
+    /// only.
     pub fn new(url: &ServerUrl, tls: Option<Arc<ClientConfig>>) -> RedisEndpoint {
         let tls = tls.filter(|_| url.scheme == "rediss");
         let port = url.port.unwrap_or(PORT);

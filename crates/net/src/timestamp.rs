@@ -23,7 +23,7 @@ impl UnixTimestamp {
         begin.as_second().try_into().ok().map(|seconds| UnixTimestamp(Duration::from_secs(seconds)))
     }
 
-    /// `2026-11-21T10:00:00`
+    /// Formats the time in UTC with seconds, for example `2026-11-21T10:00:00`.
     pub fn seconds(self) -> String {
         Offset::UTC.to_datetime(self.moment()).strftime("%Y-%m-%dT%H:%M:%S").to_string()
     }
@@ -34,7 +34,7 @@ impl UnixTimestamp {
     }
 }
 
-/// `2026-11-21T10:00:00.000Z`
+/// Formats the time in UTC with milliseconds, for example `2026-11-21T10:00:00.000Z`.
 impl fmt::Display for UnixTimestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.3}", self.moment())

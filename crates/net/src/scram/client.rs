@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 pub struct ScramClient {
     sha: ScramHash,
     password: String,
-    /// `n=USER,r=NONCE`
+    /// Client's first message without the GS2 header: `n=USER,r=NONCE`.
     first: String,
     nonce: String,
 }
@@ -86,7 +86,7 @@ impl ScramServerSignature {
 mod tests {
     use super::*;
 
-    /// RFC 7677, 3.
+    /// Checks the example of RFC 7677, 3.
     #[test]
     fn the_example_of_the_standard_holds() {
         let client = ScramClient::with_nonce("pencil", "user", "rOprNGfwEbeRWgbNEkqO");

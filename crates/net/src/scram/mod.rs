@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(ScramExchange::from_memory(&[&memory[..], b"\0r=abc"].concat()), None);
     }
 
-    /// RFC 7677, 3.
+    /// Checks the example of RFC 7677, 3.
     #[test]
     fn the_example_of_the_standard_holds() {
         let salt = Base64::decode_vec("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();

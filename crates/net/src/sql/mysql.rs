@@ -63,7 +63,8 @@ const PACKET_BYTES_MAX: u32 = 1 << 24;
 const OK: u8 = 0x00;
 const MORE: u8 = 0x01;
 const ERROR: u8 = 0xff;
-/// Status after MORE in caching_sha2_password.
+/// Values after MORE in the exchange of caching_sha2_password: the server has accepted a hash, or
+/// requests the password itself.
 const FAST_AUTH_OK: u8 = 3;
 const FULL_AUTH_NEEDED: u8 = 4;
 
