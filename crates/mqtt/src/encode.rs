@@ -189,7 +189,7 @@ impl UnsubAck<'_> {
 }
 
 impl Disconnect<'_> {
-    /// Appends no bytes for a 3.x version and a reason other than
+    /// Appends the packet, but no bytes for a 3.x version and a reason other than
     /// [`ReasonCode::NormalDisconnection`]: such a server or client closes the connection without a
     /// DISCONNECT.
     pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
@@ -209,7 +209,7 @@ impl Disconnect<'_> {
 }
 
 impl Auth<'_> {
-    /// Appends no bytes in 3.x.
+    /// Appends the packet; no bytes in 3.x, which has no AUTH.
     pub fn encode(&self, version: ProtocolVersion, out: &mut Vec<u8>) {
         if !version.is_v5() {
             return;

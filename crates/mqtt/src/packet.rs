@@ -149,7 +149,7 @@ pub struct Connect<'a> {
     /// The highest bit of the protocol level is set, an extension of mosquitto for bridges in 3.x,
     /// where a subscription has no No Local option.
     pub is_bridge: bool,
-    /// Clean Session in 3.x.
+    /// Clean Start of MQTT 5.0; Clean Session in 3.x.
     pub clean_start: bool,
     pub keep_alive_s: u16,
     pub client_id: &'a str,
@@ -181,9 +181,9 @@ pub struct Publish<'a> {
     pub dup: bool,
     pub qos: QoS,
     pub retain: bool,
-    /// Empty only if a topic alias replaces the topic (5.0).
+    /// Topic name; empty only if a topic alias replaces the topic (5.0).
     pub topic: &'a str,
-    /// Present exactly when `qos` is above 0.
+    /// Packet id, present exactly when `qos` is above 0.
     pub packet_id: Option<PacketId>,
     pub properties: Properties<'a>,
     pub payload: &'a [u8],
@@ -195,7 +195,7 @@ pub struct Publish<'a> {
 pub struct PublishOutline<'a> {
     pub qos: QoS,
     pub topic: &'a [u8],
-    /// Present exactly when `qos` is above 0.
+    /// Packet id, present exactly when `qos` is above 0.
     pub packet_id: Option<PacketId>,
     pub properties: &'a [u8],
 }
@@ -212,7 +212,7 @@ pub struct PublishAck<'a> {
 pub struct Subscribe<'a> {
     pub packet_id: PacketId,
     pub properties: Properties<'a>,
-    /// Never empty.
+    /// Topic filters with their options, at least one.
     pub filters: SubscriptionList<'a>,
 }
 
@@ -246,7 +246,7 @@ pub struct SubAck<'a> {
 pub struct Unsubscribe<'a> {
     pub packet_id: PacketId,
     pub properties: Properties<'a>,
-    /// Never empty.
+    /// Topic filters, at least one.
     pub filters: FilterList<'a>,
 }
 

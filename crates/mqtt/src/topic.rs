@@ -91,7 +91,7 @@ fn unshared_filter_error(filter: &str) -> Option<&'static str> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SharedFilter<'a> {
     pub group: &'a str,
-    /// Checked with [`check_filter`].
+    /// Filter behind the group, valid according to [`check_filter`].
     pub filter: &'a str,
 }
 

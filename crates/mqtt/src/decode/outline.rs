@@ -8,8 +8,9 @@ use crate::text::PacketReader;
 use crate::violation::Violation;
 
 impl<'a> PublishOutline<'a> {
-    /// Fails if the fields do not fit the packet, or if the packet cannot be acknowledged: peer and
-    /// receiver then disagree about the end of the packet.
+    /// Decodes a PUBLISH without checking the contents of its fields. Fails if the lengths of the
+    /// fields do not fit the packet, or if there is no valid packet id for an acknowledgement: peer
+    /// and receiver may then disagree about the end of the packet.
     pub fn decode(
         frame: PacketFrame<'a>,
         version: ProtocolVersion,
