@@ -77,7 +77,7 @@ pub struct RelayLoan {
 /// A loan offered to all shards; the shard of the link's session takes the [`RelayLoan`].
 pub(crate) type RelaySlot = Arc<Mutex<Option<RelayLoan>>>;
 
-/// Calls `give_back` on drop, so no relay is lost when its holder goes.
+/// Calls `give_back` on drop, so a relay returns to its link even if the connection ends.
 struct RelayGuard(Option<Box<dyn LinkRelay>>);
 
 /// A relay as the only layer between the socket to the peer broker and MQTT.

@@ -35,8 +35,8 @@ const WORKER_WINDOW: Duration = Duration::from_millis(100);
 /// Load of the scheduler in percent, with the shard of a worker added, below which the shard
 /// returns to the scheduler.
 const FITS_PERCENT_MAX: u32 = 95;
-/// Load in percent after a return above which no shard moves to a worker again for
-/// [`WORKER_RETRY_DELAY`].
+/// Load of the scheduler in percent, with a shard that returns from a worker included. Above this
+/// load no shard moves to a worker for [`WORKER_RETRY_DELAY`].
 const CALM_PERCENT_MAX: u32 = 40;
 const WORKER_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// Stack of a thread with shards. Retained trees are walked by recursion, bounded by
@@ -118,7 +118,7 @@ pub(crate) struct Scheduler {
     return_sender: Sender<ReturnedShard>,
     /// No shard moves to a worker thread before this time.
     no_worker_until: Instant,
-    /// No call of `drop_clean_pages` before this time.
+    /// Time before which `drop_clean_pages` is not called.
     keeps_code_until: Instant,
     workers: Vec<JoinHandle<()>>,
     /// Total amount of work done by this thread.

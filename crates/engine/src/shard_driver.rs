@@ -122,7 +122,8 @@ pub(crate) struct ShardDriver {
     /// Reads of the store requested by the shard, answered after the outbox is performed.
     readings: Vec<StoreReadRequest>,
     pub(crate) stop_at: Option<MonotonicMs>,
-    /// The process ends, and connections with it; layers may say so when they close.
+    /// Whether the process is shutting down, so that the layers may announce the reason when they
+    /// close.
     pub(crate) is_shutting_down: bool,
 }
 

@@ -63,7 +63,7 @@ pub struct TlsCredentials {
     pub(crate) config: Arc<ServerConfig>,
     /// Derived from the first private key, and so equal after a restart with the same key.
     pub(crate) secret: [u8; 32],
-    /// Whether clients are asked for certificates.
+    /// Whether the listener requests a certificate from its clients.
     pub(crate) asks_clients: bool,
 }
 
@@ -122,8 +122,8 @@ impl TlsFiles {
         made.map_err(|error| vec![error.to_string()])
     }
 
-    /// Subjects of the certificates in `tls.client_ca` that are not roots and lead to none of the
-    /// file. A file that cannot be read has none: loading it is an error of its own.
+    /// Returns the subjects of the certificates in `tls.client_ca` that are not roots and have no
+    /// root in the file. Empty for an unreadable file, which is an error when the file is loaded.
     pub fn authorities_without_root(&self) -> Vec<String> {
         if self.client == ClientCertificateMode::Off {
             return Vec::new();

@@ -36,7 +36,7 @@ pub enum AllowedOrigins {
     #[default]
     Any,
     Listed(Vec<String>),
-    /// Pages from this host itself.
+    /// Only pages of `localhost`, `127.0.0.1` and `[::1]`, with any port.
     ThisHost,
 }
 

@@ -147,7 +147,8 @@ impl Write for RecordBuffers {
 }
 
 impl PskLayer {
-    /// As `TlsLayer::decode`.
+    /// Decodes the complete records at the front of `raw`, like `TlsLayer::decode`: payload goes to
+    /// `plain`, responses of the protocol to `sealed`.
     pub(super) fn decode(
         &mut self,
         raw: &[u8],
