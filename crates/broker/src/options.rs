@@ -103,7 +103,8 @@ pub struct ListenerAccess {
 pub struct AccessByListener {
     /// Authentication methods of MQTT 5.0, for listeners without a `ListenerAccess`.
     pub methods: Arc<[Box<str>]>,
-    /// Indexed by `ListenerId`. Code outside [`BrokerOptions`] reads only `authz_at` and its like.
+    /// Access options of each listener that has its own, indexed by `ListenerId`. Code outside
+    /// [`BrokerOptions`] reads them by functions such as `authz_at`.
     pub own: Vec<Option<Arc<ListenerAccess>>>,
 }
 

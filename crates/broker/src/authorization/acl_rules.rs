@@ -38,19 +38,19 @@ pub struct AclRule {
     pub allows: bool,
     pub publish: bool,
     pub subscribe: bool,
-    /// Only clients without an authenticated user name.
+    /// Whether the rule applies only to clients without an authenticated user name.
     pub anonymous_only: bool,
     pub users: Vec<NamePattern>,
     pub client_ids: Vec<NamePattern>,
     pub groups: Vec<Box<str>>,
     pub addresses: Vec<IpNetwork>,
     pub listeners: Vec<ListenerId>,
-    /// Empty for every topic.
+    /// Topics to which the rule applies; empty for every topic.
     pub topics: Vec<TopicPattern>,
-    /// Bit n for QoS n.
+    /// QoS levels to which the rule applies: bit n for QoS n.
     pub qos: u8,
     pub retain: Option<bool>,
-    /// Only clients with a wildcard in the user name or client id.
+    /// Whether the rule applies only to clients with a wildcard in the user name or client id.
     pub wildcard_names_only: bool,
 }
 
@@ -147,7 +147,7 @@ impl IpNetwork {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicPattern {
     text: Box<str>,
-    /// Absent where the text is the filter.
+    /// Parsed placeholders; `None` if the text has none and is the filter itself.
     template: Option<Box<TextTemplate<NameVariable>>>,
     /// Whether the rule applies to this filter or topic only, not to matching topics.
     is_exact: bool,
@@ -249,7 +249,8 @@ pub(crate) fn is_one_level(name: &str) -> bool {
 pub(crate) struct AclSubject {
     pub(crate) user: Option<Arc<str>>,
     pub(crate) groups: Box<[Arc<str>]>,
-    /// `None` over a Unix socket, so that rules with `addresses` do not apply.
+    /// Address of the client; `None` over a Unix socket, so that rules with `addresses` do not
+    /// apply.
     pub(crate) address: Option<IpAddr>,
     pub(crate) listener: ListenerId,
     pub(crate) common_name: Option<Box<str>>,

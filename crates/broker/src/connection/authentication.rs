@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub struct AuthRequest {
     pub peer: PeerAddress,
     pub version: ProtocolVersion,
-    /// Empty if the client requests an assigned client id.
+    /// Client id of CONNECT; empty if the client requests an assigned client id.
     pub client_id: Box<str>,
     pub user_name: Option<Box<str>>,
     pub password: Option<SecretBytes>,

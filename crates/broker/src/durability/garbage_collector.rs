@@ -131,7 +131,7 @@ mod tests {
     use crate::{BrokerOptions, Interest, ProcessMemory};
     use std::sync::Arc;
 
-    /// A message body that no queue refers to any more.
+    /// A store with one message body to which no queue refers any more.
     #[derive(Debug)]
     struct OneMessageReader;
 

@@ -361,7 +361,7 @@ mod tests {
         assert!(!shard.sessions.write_batch.is_empty());
     }
 
-    /// A queue whose second piece cannot be read.
+    /// A store with a queue whose second piece cannot be read.
     #[derive(Debug)]
     struct TornQueueReader;
 

@@ -38,7 +38,7 @@ pub(crate) fn split_delay(name: &str) -> Result<(u32, &str), Refusal> {
 /// The delayed messages of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct DelayedMessages {
-    /// By due time, then by order of arrival.
+    /// Waiting messages, ordered by due time and then by arrival.
     waiting: BTreeMap<(MonotonicMs, u64), DelayedMessage>,
     came: u64,
     /// Number and bytes of each publisher's delayed messages.

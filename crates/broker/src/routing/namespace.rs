@@ -130,7 +130,8 @@ pub(crate) fn prefix_len_of(client_id: &str) -> u8 {
     u8::try_from(len).unwrap_or(u8::MAX)
 }
 
-/// Parses a shared subscription from the broker's name, with or without a namespace.
+/// Parses a shared subscription from its name inside the broker, which begins with the namespace of
+/// the client if there is one.
 pub(crate) fn parse_known_share(known: &str) -> Option<SharedFilter<'_>> {
     let text = known.rsplit('\0').next().unwrap_or(known);
     SharedFilter::parse(text).ok().flatten()

@@ -210,7 +210,7 @@ pub(crate) struct RuleOutcome {
     /// Whether the outputs, like the message, must survive a power cut: see
     /// `IncomingPublish::exactly_once`.
     pub(crate) exactly_once: bool,
-    /// See `IncomingPublish::publisher`.
+    /// Hash of the publisher's client id, as in `IncomingPublish::publisher`.
     publisher: u32,
 }
 

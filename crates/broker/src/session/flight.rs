@@ -90,7 +90,8 @@ pub(crate) struct Flight {
     pub(crate) unacknowledged: u16,
     /// Number of unseen slots that are not finished.
     unseen_open: u16,
-    /// Length of `sent` below which the next id is known to be free.
+    /// Number of slots in `sent` up to which the next packet id is certain to be free, without a
+    /// search.
     straight_max: u16,
     pub(crate) waiting: VecDeque<FlightSlot>,
     pub(crate) waiting_bytes: u64,

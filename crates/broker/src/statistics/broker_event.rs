@@ -159,7 +159,7 @@ pub enum BrokerEvent {
         what: WithheldKind,
         count: u64,
     },
-    /// A row of a rule with the action `logs_rows`.
+    /// Log line for a row of a rule with the action `logs_rows`.
     RulePrinted {
         rule: Arc<str>,
         row: Box<str>,
@@ -309,7 +309,8 @@ impl Default for PeerLog {
     }
 }
 
-/// Lines of one kind that strangers can cause, a second.
+/// Largest number of log lines of one kind per second, for events that any unauthenticated client
+/// can cause.
 pub(crate) const BURST_LINES_PER_S: u16 = 20;
 
 impl PeerLog {
