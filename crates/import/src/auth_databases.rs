@@ -119,7 +119,7 @@ pub(super) fn read_tls(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Resu
     Ok(())
 }
 
-/// `query` or `cmd`, of users or of rules.
+/// Reads the key `query` or `cmd` of a database: the query for users, or the one for rules.
 pub(super) fn read_query(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?.trim().trim_end_matches(';').to_string();
     database_parts(draft, entry)?;
@@ -134,8 +134,9 @@ pub(super) fn read_query(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Re
     Ok(())
 }
 
-/// A question of SQL without the double quotes around placeholders, which EMQX takes away. Single
-/// ones make a text of a placeholder there, which names nobody, and are refused here.
+/// Removes the double quotes around placeholders of an SQL query, as EMQX does. Placeholders in
+/// single quotes stay: there EMQX would use the text of the placeholder itself, and the query is
+/// refused here.
 fn unquote_placeholders(text: &str) -> String {
     let (mut unquoted, mut rest) = (String::new(), text);
     while let Some(at) = rest.find("\"${") {
@@ -150,12 +151,12 @@ fn unquote_placeholders(text: &str) -> String {
     unquoted + rest
 }
 
-/// Placeholders of EMQX's in our words.
+/// Replaces EMQX's names of placeholders by the names of this broker.
 pub(super) fn convert_placeholders(text: &str) -> String {
     text.replace("${cert_common_name}", "${cert_cn}")
 }
 
-/// `password_hash_algorithm.name`.
+/// Reads the key `password_hash_algorithm.name`.
 pub(super) fn read_password_format(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,
@@ -173,7 +174,7 @@ pub(super) fn read_password_format(
     Ok(())
 }
 
-/// `mac_fun` of pbkdf2.
+/// Reads the key `mac_fun` of the algorithm pbkdf2.
 pub(super) fn read_digest(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let said = match entry.text()? {
         "sha256" => ImportValue::Text("pbkdf2_sha256".into()),

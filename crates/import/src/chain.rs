@@ -466,7 +466,7 @@ fn add_default_allow(draft: &mut ConfigDraft) {
     }
 }
 
-/// `enable_authn` of a listener.
+/// Reads the key `enable_authn` of a listener.
 pub(super) fn enable_authn(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     match entry.text()? {
         "quick_deny_anonymous" => {

@@ -38,7 +38,7 @@ pub(super) enum ConfigTree {
     UnclearText(String),
     /// Adjacent pieces of a value; only until all names are resolved.
     Pieces(Vec<ConfigNode>),
-    /// `${name}`, or `${?name}`; only until then, too.
+    /// Substitution `${name}`, or `${?name}` if optional; only until all names are resolved.
     Variable {
         path: String,
         optional: bool,

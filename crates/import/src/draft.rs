@@ -95,7 +95,8 @@ pub(super) struct ConfigDraft {
     pub(super) lost: Vec<&'static str>,
     /// Files of EMQX 4's `load` that were read, and the module of its rules if named there.
     pub(super) loaded: Vec<&'static str>,
-    /// Parts of the file that are disabled by a key.
+    /// Switches of the original that change the meaning of other keys, for example `bridge.sqlite`
+    /// if disabled.
     pub(super) off: Vec<&'static str>,
     /// Default number of disconnections in the window before a ban; `None` if the original has no
     /// such bans.

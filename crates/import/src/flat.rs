@@ -83,7 +83,7 @@ impl FlatLines {
     }
 }
 
-/// `include "FILE"`.
+/// Returns the file name of a line `include "FILE"`; `None` for any other line.
 fn included_file(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("include")?;
     let named = rest.trim_start().strip_prefix('"')?.strip_suffix('"')?;

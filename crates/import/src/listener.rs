@@ -12,15 +12,16 @@ use config::listen_url::ListenUrl;
 /// are not carried over: `check` compares the written options with them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClientRequirements {
-    /// Clients are authenticated.
+    /// Whether clients must be authenticated.
     pub(super) credentials: bool,
-    /// Clients show a certificate, or have a pre-shared key.
+    /// Whether clients must present a certificate or use a pre-shared key.
     pub(super) client_certificate: bool,
-    /// Only roots vouch for clients, and what these lead to.
+    /// Whether only roots of the CA file are trust anchors for client certificates, not
+    /// intermediate CAs.
     pub(super) roots: bool,
-    /// Clients see only the topics of a mount point.
+    /// Whether clients must be confined to the topics of a mount point.
     pub(super) namespace: bool,
-    /// Rules say what they may publish and subscribe.
+    /// Whether rules must limit publishes and subscriptions of clients.
     pub(super) rules: bool,
     /// Access decisions that are not carried over: the broker does not start before an operator has
     /// replaced them.
@@ -50,12 +51,13 @@ pub(super) struct DraftListener {
     pub(super) place: SourceLocation,
     pub(super) key: String,
     pub(super) host: String,
-    /// Empty means the default port.
+    /// Port as written; empty for the default port.
     pub(super) port: String,
     pub(super) path: String,
     pub(super) kind: DraftTransport,
     pub(super) is_off: bool,
-    /// Whether clients are asked for a certificate, and whether they need one.
+    /// Whether the listener requests a client certificate (`asks`), and refuses clients without one
+    /// (`needs`).
     pub(super) asks: bool,
     pub(super) needs: bool,
     pub(super) settings: Vec<DraftSetting>,
@@ -243,7 +245,7 @@ pub(super) fn web_path(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Resu
     Ok(())
 }
 
-/// `verify_peer`, or `true`.
+/// Reads the key `verify`: `verify_peer` or a true value requests client certificates.
 pub(super) fn read_verify(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let asks = match entry.text()? {
         "verify_peer" => true,

@@ -76,8 +76,8 @@ fn mixed_key(project: &SourceProject, text: &str) -> Option<String> {
     is_flat(&project).then(|| others.find_map(foreign)).flatten()
 }
 
-/// Why a file of NanoMQ's lines may be one of a plugin of EMQX 4, which has the same keys and reads
-/// answers in another way: its name says so.
+/// Returns the error for a file with NanoMQ's keys whose name contains `emqx`: a plugin of EMQX 4
+/// has the same keys, and interprets the responses of servers differently.
 fn other_name(project: &SourceProject, file: &str) -> Option<String> {
     let name = Path::new(file).file_name()?.to_string_lossy().to_lowercase();
     let is_other = project.name == "nanomq-old" && name.contains("emqx") && !name.contains("nano");

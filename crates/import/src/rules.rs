@@ -18,7 +18,7 @@ pub(super) enum AclLanguage {
     Version4,
     /// `${clientid}` and `${username}` are names.
     Version5,
-    /// As `Version5`, with the words of both versions for an action.
+    /// NanoMQ: like `Version5`, with the names of actions of EMQX 4 and of EMQX 5.
     NanoMq,
 }
 
@@ -27,7 +27,7 @@ pub(super) enum AclLanguage {
 pub(super) struct DraftRule {
     pub(super) note: String,
     pub(super) allows: bool,
-    /// `publish`, `subscribe` or `all`.
+    /// Action of the rule: `publish`, `subscribe` or `all`.
     pub(super) deed: &'static str,
     pub(super) who: ClientCondition,
     pub(super) anonymous: bool,

@@ -123,7 +123,7 @@ fn write_topics(text: &mut String, way: &str, topics: &BridgeTopics) {
     }
 }
 
-/// `acl.file`.
+/// Returns the text of the rule file, to which the option `acl.file` refers.
 pub(super) fn write_rules(draft: &ConfigDraft, from: &str) -> String {
     let mut text = format!("# Written by `godwit import` from {}.\n", single_line_comment(from));
     text.push_str("# The first rule that is about the case decides; docs/security.md has more.\n");

@@ -467,7 +467,7 @@ fn without_indent(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Text from quotes.
+/// Text inside quotes, without the quotes and escapes.
 struct QuotedText {
     text: String,
     /// Whether other versions of the original read the text differently.

@@ -322,7 +322,7 @@ fn connection(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), St
     Ok(())
 }
 
-/// `PATTERN [[out|in|both] QOS [LOCAL_PREFIX [REMOTE_PREFIX]]]`
+/// Reads the bridge key `topic`: `PATTERN [[out|in|both] QOS [LOCAL_PREFIX [REMOTE_PREFIX]]]`.
 fn topic(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let text = entry.text()?.to_string();
     let mut words = text.split_whitespace().map(|word| if word == "\"\"" { "" } else { word });
@@ -372,7 +372,7 @@ fn outgoing_retain(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(
     Ok(())
 }
 
-/// `SECONDS`, or `BASE CAP`.
+/// Reads the bridge key `restart_timeout`, in seconds: `SECONDS`, or `BASE CAP`.
 fn restart_timeout(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let numbers = entry.text()?.split_whitespace().map(str::parse::<u64>);
     let numbers: Result<Vec<u64>, _> = numbers.collect();

@@ -523,8 +523,10 @@ pub(super) fn note_usual_listener(draft: &mut ConfigDraft) {
     draft.notes.push(note.to_string());
 }
 
-/// A server is asked about every client there, those without a name included, and only after the
-/// file of users has let them pass.
+/// Limits access if an HTTP server decides. NanoMQ asks the server about every client, including
+/// clients without a name, and only after the file of users has admitted the client; here one of
+/// the two suffices. Rules that allow are dropped, since NanoMQ asks the server in addition to the
+/// rules.
 fn ask_the_server(is_closed: bool, draft: &mut ConfigDraft) {
     let decides = |missing: &&UnsupportedKey| {
         [".auth_req.", ".acl_req."].iter().any(|part| missing.key.contains(part))

@@ -70,8 +70,9 @@ fn bridge_of_node(node: ConfigNode) -> ConfigNode {
     ConfigNode { place, tree: ConfigTree::Object(made) }
 }
 
-/// Makes of a file of rules about clients a part of the main file, which has them under `auth.acl`.
-/// Returns whether it is one; beside anything else NanoMQ does not read such rules.
+/// Converts a file of access rules into the form of the main file, which has the rules under
+/// `auth.acl`. Returns whether the file is one: NanoMQ reads no rules from a file with further
+/// keys.
 pub(crate) fn arrange_rule_file(root: &mut ConfigNode) -> bool {
     let says_permit = |rule: &ConfigNode| {
         let ConfigTree::Object(parts) = &rule.tree else { return false };
