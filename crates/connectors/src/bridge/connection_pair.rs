@@ -46,7 +46,7 @@ pub struct ConnectionPair {
     status_topic: String,
     keep_alive: KeepAlive<Instant>,
     answer_timeout: Duration,
-    /// The process was paused: nobody is late before this.
+    /// Time until which no timeout counts, because the process was paused.
     paused_until: Instant,
 }
 
@@ -224,7 +224,8 @@ impl ConnectionPair {
         }
     }
 
-    /// Restores the state which a shard returned. Returns the reason if the connection has ended.
+    /// Takes the relay, buffers and sockets back from the shard that ran the relay. Returns the
+    /// reason if the relay has ended there.
     fn take_back(&mut self, returned: PipeReturn) -> Option<RelayEnd> {
         let PipeReturn { mut pipe, near_read, far_read, socket, end } = returned;
         (self.local.read, self.remote.read) = (near_read, far_read);
@@ -333,7 +334,8 @@ impl ConnectionPair {
         self.heard().min(self.said())
     }
 
-    /// Whether the other broker has said something since the last PINGREQ.
+    /// Records that the remote broker has sent data since the last PINGREQ. Returns whether there
+    /// was such data.
     fn note_answer(&mut self) -> bool {
         let is_answered = self.keep_alive.unanswered_since().is_some_and(|at| self.heard() > at);
         if is_answered {
@@ -342,9 +344,9 @@ impl ConnectionPair {
         is_answered
     }
 
-    /// Since when a question waits for any word. What is still taken of what we say, or leaves,
-    /// counts for some time: the question may stand behind it, and systems take much for somebody
-    /// who hangs.
+    /// Returns the time since which a PINGREQ waits for data of the remote broker. Progress in
+    /// sending counts for a bounded time as well: the PINGREQ may wait behind other data, and a
+    /// kernel accepts much data for a peer that does not respond.
     fn unanswered_since(&self) -> Option<Instant> {
         let asked = self.keep_alive.unanswered_since().filter(|at| self.heard() <= *at)?;
         let moved =

@@ -57,9 +57,9 @@ struct BridgeRetryState {
     ready: Option<RemoteSession>,
     /// Failures in a row at remote servers; determines the pause, see `retry_delay`.
     failures: u32,
-    /// Failures in a row at this broker.
+    /// Number of failures in a row at the local session of this broker.
     own_failures: u32,
-    /// The local session has to be created and subscribed.
+    /// Whether the local session has to be created and subscribed.
     is_unprepared: bool,
     /// Filters whose retained messages are not requested yet.
     new_filters: NewLinkFilters,

@@ -41,7 +41,7 @@ pub struct RemoteSession {
 pub enum FarStream {
     /// TLS, or a tunnel for WebSocket and QUIC.
     Layered(Box<dyn AsyncStream>),
-    /// A shard has the socket, or did not give it back.
+    /// The socket is with a shard, which runs the relay.
     Lent,
     Plain(TcpStream),
 }
@@ -207,15 +207,16 @@ impl fmt::Display for RemoteConnectError {
 }
 
 impl ConnAckGrants {
-    /// Keep-alive time of the connection, in seconds. A bridge has one even where the other broker
-    /// wants none: it asks whether that is there.
+    /// Returns the keep-alive time of the connection, in seconds: the server's value, or the
+    /// option. A server value of 0 is ignored, because a bridge must detect an unreachable broker.
     pub fn keep_alive_s(&self, settings: &BridgeSettings) -> u16 {
         let stated = self.limits.server.server_keep_alive_s;
         stated.filter(|seconds| *seconds > 0).unwrap_or(settings.keep_alive_s)
     }
 }
 
-/// A transport, with nothing said on it, and the sockets on its way.
+/// Opens a transport to the server, without sending MQTT packets. Also returns the socket whose
+/// progress in sending is observed.
 pub(super) async fn open_transport(
     settings: &BridgeSettings,
     server: &ServerUrl,

@@ -17,7 +17,7 @@ pub(super) struct OverflowQueue {
     bytes: usize,
     /// Number of accepted messages with QoS, not yet acknowledged to the session.
     unacknowledged: usize,
-    /// Whether new messages are left to the session.
+    /// Whether new messages are left in the local session, because this queue was full.
     leaves_to_session: bool,
 }
 

@@ -214,7 +214,7 @@ impl GatewayPeer {
         }
     }
 
-    /// Writes and reads. Ready when anything moved.
+    /// Writes and reads as much as possible. Ready if any bytes were moved.
     fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<Result<(), String>> {
         let mut moved = self.write(cx).map_err(describe_io_error)?;
         // A peer which requests without reading the responses is not read, nor one with messages
@@ -427,8 +427,9 @@ impl GatewayPeer {
         if written || read { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    /// Removes the peer from the set. Messages which have not arrived go to another peer if the
-    /// pattern allows it. Returns the log text about a message which may have ended the connection.
+    /// Removes the peer from the gateway's peers. Messages that have not arrived go to another peer
+    /// if the pattern allows that. Returns a log text about the message that may have caused the
+    /// end of the connection, if any.
     fn leave_set(&mut self) -> Option<String> {
         let id = std::mem::take(&mut self.id);
         if id == 0 {
@@ -486,7 +487,7 @@ impl GatewayPeer {
     }
 }
 
-/// Runs also when the task is aborted.
+/// Leaves the set of peers, also when the task is aborted.
 impl Drop for GatewayPeer {
     fn drop(&mut self) {
         self.leave_set();

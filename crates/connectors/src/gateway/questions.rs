@@ -72,7 +72,7 @@ impl RequestTestbed {
         self.asks(packet_id, payload, &[Property::ResponseTopic("answers")]);
     }
 
-    /// Returns the next request to this socket.
+    /// Returns the next request to this peer.
     fn given(&self, peer: PeerId) -> MultipartMessage {
         self.next(peer).expect("it is asked")
     }

@@ -33,7 +33,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 use zmtp_sp::MultipartMessage;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longer than any notification takes.
+/// Time to wait before a test concludes that a notification does not come; longer than any takes.
 const A_WHILE: Duration = Duration::from_millis(300);
 const OUT: &[(&str, &str)] = &[("filter", "out/#"), ("retained", "once")];
 const IN: &[(&str, &str)] = &[("filter", "in/a"), ("topic", "from/a"), ("qos", "1")];
@@ -156,7 +156,7 @@ impl GatewayTestbed {
         self.peers.accept_inbound(id, &mut [message].into());
     }
 
-    /// Returns the next message for this peer.
+    /// Waits for the next message to a peer.
     async fn given(&self, id: PeerId) -> Arc<PeerMessage> {
         let mut found = None;
         until("a message", || {
@@ -190,7 +190,7 @@ impl GatewayTestbed {
         local.disconnect().await.expect("it reads");
     }
 
-    /// Allows all authorization requests, without end.
+    /// Allows all authorization requests of the gateway, until the future is dropped.
     async fn lets_all(&self) {
         loop {
             self.asked
@@ -529,7 +529,7 @@ async fn pair_with_much(qos: QoS, count: usize) -> (GatewayTestbed, LocalSession
     (stage, reader, peer)
 }
 
-/// Reads `count` messages.
+/// Reads `count` messages, and drops them.
 async fn reads(reader: &mut LocalSession, count: usize) {
     for _ in 0..count {
         next(reader).await;

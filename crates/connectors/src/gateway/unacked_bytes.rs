@@ -118,7 +118,7 @@ fn measure_write_cost(len: u64) -> io::Result<u64> {
     Ok(unacknowledged_bytes(one)? as u64)
 }
 
-/// Step of the memory of a write, in bytes.
+/// Granularity of the table of socket memory per write length, in bytes.
 const COST_STEP: u64 = 64;
 /// Number of steps, up to 32 KiB; for longer writes the overhead does not matter.
 const COSTS_COUNT: usize = 512;
@@ -203,7 +203,8 @@ mod tests {
         assert_eq!(gauge.arrived(), 5);
     }
 
-    /// For short writes, and with many writes waiting behind.
+    /// Arrival is detected for each message that the peer process has read, also for short writes
+    /// with many others behind them.
     #[test]
     fn each_message_that_a_process_of_this_host_has_read_has_arrived() {
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();

@@ -68,7 +68,7 @@ pub struct Sink {
     is_subscribed: bool,
 }
 
-/// State of a sink between attempts.
+/// State of a sink that is kept from one connection to its destination to the next.
 #[derive(Default)]
 struct SinkRetryState {
     /// Failures in a row; determines the pause.
@@ -88,7 +88,7 @@ struct SinkRetryState {
     times: ReceiveTimes,
 }
 
-/// Reason for the end of an attempt.
+/// Reason for which a sink closes its connections to the local session and the destination.
 enum SinkExit {
     Stopped,
     /// The local session does not exist any more.

@@ -122,8 +122,8 @@ impl LoopDetection {
         LoopDetection { own, remote: format!("{}{UNKNOWN}", hop_name(remote)), marks_inward }
     }
 
-    /// Returns the path for the message to carry on, if any, or [`LoopFound`] if the message has
-    /// passed this bridge before.
+    /// Checks whether the message has passed this bridge before; [`LoopFound`] if so. Otherwise
+    /// returns the path to send with the message, if any.
     pub(super) fn check_and_mark(
         &self,
         message: &PassingMessage<'_>,
@@ -163,7 +163,7 @@ fn path_of(properties: Properties<'_>) -> Option<&str> {
 pub(super) struct CarriedMessages {
     /// Keyed hasher, so a client cannot construct colliding messages.
     hasher: RandomState,
-    /// Allocated for the first message.
+    /// Slots by hash of the message; allocated with the first message.
     slots: Vec<CarriedSlot>,
     rewritten: RewrittenTopics,
 }
@@ -192,7 +192,8 @@ struct MessageSource {
     last: Duration,
 }
 
-/// Hash for local clients, and for bridges of 5.0 whose path tells more; also an unused source.
+/// Value of [`MessageSource`]'s `hash` for local clients, for bridges of MQTT 5.0, whose path is
+/// better evidence, and for unused entries.
 const LOCAL: u64 = 0;
 const UNUSED: MessageSource = MessageSource { hash: LOCAL, count: 0, run: 0, last: Duration::ZERO };
 

@@ -1,4 +1,4 @@
-//! The pipe packet by packet: what goes in on one side, what comes out on which.
+//! Tests of the relay: packets in from one side, and the packets that go out on the other.
 
 use super::*;
 use crate::topic_map::TopicMap;
@@ -9,7 +9,7 @@ pub(super) fn terms(version: ProtocolVersion) -> RemoteBrokerLimits {
     RemoteBrokerLimits { version, server: ServerLimits::default(), spares_own: true }
 }
 
-/// The same where the other broker states limits.
+/// Returns terms of MQTT 5.0 with limits of the remote broker.
 fn limited_terms(server: ServerLimits) -> RemoteBrokerLimits {
     RemoteBrokerLimits { server, ..terms(ProtocolVersion::V5) }
 }
@@ -65,7 +65,7 @@ pub(super) fn lost(pipe: &Relay, reason: &str) -> u64 {
     pipe.metrics.drop_counts().find(|(name, _)| *name == reason).expect("there is such a reason").1
 }
 
-/// What came out, in words, and nothing is left.
+/// Decodes all packets in `out`, in the notation of transcripts, and clears `out`.
 fn said(out: &mut Vec<u8>, version: ProtocolVersion) -> Vec<String> {
     let (mut words, mut rest) = (Vec::new(), &out[..]);
     while let Some(frame) = mqtt::split_frame(rest, u32::MAX).unwrap() {
@@ -160,7 +160,8 @@ fn an_id_that_is_in_use_there_is_not_asked_with() {
     assert!(pipe.far_heard()[0].starts_with("SUBSCRIBE 8 "));
 }
 
-/// The connection pair gives up after the response timeout.
+/// Only a response to an outstanding request counts. Without one the connection pair gives up after
+/// the response timeout.
 #[test]
 fn an_answer_that_ends_nothing_is_none() {
     let mut pipe = pipe(terms(ProtocolVersion::V5));
@@ -385,7 +386,7 @@ fn only_a_server_says_that_nobody_subscribes() {
     assert_eq!(pipe.far_heard(), ["PUBACK 9"]);
 }
 
-/// A broker whose answers are of nothing keeps no connection alive.
+/// Responses that match no request do not keep a connection alive.
 #[test]
 fn a_request_is_answered_by_its_own_kind_and_id() {
     let mut pipe = pipe(terms(ProtocolVersion::V5));

@@ -56,7 +56,7 @@ pub(super) struct KafkaSink {
     ahead: DeliveredAhead,
     /// Largest batch of records in bytes; halved when a broker refuses a batch.
     records_bytes_max: usize,
-    /// Next partition for messages without a key.
+    /// Number of the next partition for messages without a key.
     turn: usize,
 }
 
@@ -69,7 +69,7 @@ struct KafkaConnections {
 /// Messages of a batch for one partition, sent part by part to keep their order.
 struct PartitionLane {
     leader: i32,
-    /// Indexes of the messages in the batch.
+    /// Indexes in the batch of the messages for this partition.
     all: Vec<usize>,
     done: usize,
     stopped: Option<SinkError>,
@@ -81,7 +81,8 @@ struct EncodedRecord {
     headers: Vec<Vec<u8>>,
 }
 
-/// Half of the default limit of brokers.
+/// Largest size of the records in a request at first, in bytes: half of the default limit of
+/// brokers.
 const RECORDS_BYTES_MAX: usize = 512 * 1024;
 const TOPIC_BYTES_MAX: usize = 249;
 
