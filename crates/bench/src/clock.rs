@@ -33,7 +33,7 @@ impl RunClock {
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 
-/// `0.25` as nanoseconds.
+/// Converts seconds to nanoseconds; a negative number becomes 0.
 pub(crate) fn seconds_ns(seconds: f64) -> u64 {
     (seconds.max(0.0) * SECOND_NS as f64) as u64
 }

@@ -1,4 +1,4 @@
-//! Parsed command lines: what a flag's value says as a number or a time.
+//! Parsed command lines: the values of flags as texts, numbers and times.
 
 use command_line::{ArgMatches, Command, Error, ErrorKind, ValueSource};
 use std::ffi::OsString;
@@ -31,7 +31,7 @@ pub(crate) fn report_line_error(error: &Error) -> ExitCode {
     }
 }
 
-/// Name of the words that are not flags.
+/// Name under which a command declares its positional arguments.
 pub(crate) const WORDS: &str = "WORDS";
 
 impl ParsedFlags {
@@ -60,7 +60,7 @@ impl ParsedFlags {
         self.0.value_source(name) == Some(ValueSource::CommandLine)
     }
 
-    /// The last value counts.
+    /// Returns the value of a flag; the last one if the flag is repeated.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.all(name).last()
     }
@@ -81,7 +81,8 @@ impl ParsedFlags {
         self.number_in(name, 0..=largest::<T>())
     }
 
-    /// As [`ParsedFlags::number`], in a range.
+    /// Returns the value of a flag as a number in `range`, like [`ParsedFlags::number`]. A number
+    /// outside of the range is an error.
     pub(crate) fn number_in<T: TryFrom<u64>>(
         &self,
         name: &str,

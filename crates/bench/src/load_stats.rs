@@ -67,9 +67,9 @@ pub(crate) const COUNTS: &[(LoadCounter, &str)] = &[
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LatencySampler {
-    /// First TCP packet to CONNACK.
+    /// Time from the first TCP packet to CONNACK.
     Connect,
-    /// SUBSCRIBE to SUBACK.
+    /// Time from SUBSCRIBE to SUBACK.
     Subscribe,
     /// Intended time to write (QoS 0), PUBACK (QoS 1) or PUBCOMP (QoS 2).
     Pub,

@@ -10,15 +10,15 @@ pub(crate) struct TemplateValues<'a> {
     /// `%i`; `%t` is the remainder of its division by the group's topics.
     pub(crate) number: u64,
     pub(crate) topics: u64,
-    /// `%s`: the message's own number.
+    /// Value of `%s`: the number of the message, counted by its publisher.
     pub(crate) message: u64,
-    /// `%c`
+    /// Value of `%c`: the client id.
     pub(crate) client_id: &'a str,
-    /// `%u`
+    /// Value of `%u`: the user name.
     pub(crate) user_name: &'a str,
 }
 
-/// A name that was parsed.
+/// A parsed template of a topic, client identifier or user name.
 #[derive(Clone, Debug)]
 pub(crate) struct BenchTemplate(TextTemplate<BenchPlaceholder>);
 
@@ -27,7 +27,7 @@ enum BenchPlaceholder {
     ClientId,
     Message,
     Number,
-    /// A number from 1 to this.
+    /// A random number from 1 to this value.
     Random(u64),
     Topic,
     UserName,
@@ -68,7 +68,7 @@ impl BenchTemplate {
     }
 }
 
-/// Returns the name that a text stands for.
+/// Parses a template and fills in the values.
 pub(crate) fn fill_template(
     template: &str,
     who: &TemplateValues<'_>,
@@ -116,7 +116,8 @@ pub(crate) fn varies_by_message(template: &str) -> bool {
     template.contains("%s") || template.contains("%rand_")
 }
 
-/// `rand_100` is 100 and eight bytes long.
+/// Parses a placeholder such as `rand_100` at the start of `place`. Returns the largest random
+/// number and the length of the placeholder: 100 and 8.
 fn rand_max(place: &str) -> Option<(u64, usize)> {
     let digits = place.strip_prefix("rand_")?;
     let len = digits.bytes().take_while(u8::is_ascii_digit).count();

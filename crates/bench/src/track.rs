@@ -25,7 +25,7 @@ struct TrackFaults {
     late: u64,
 }
 
-/// Sums over tracks.
+/// Sums over the tracks of several streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TrackTotals {
     /// Received messages without duplicates.
@@ -100,7 +100,8 @@ impl std::ops::AddAssign for TrackTotals {
     }
 }
 
-/// All tracks of a consumer, ascending by stream.
+/// For each stream that a consumer receives, the received sequence numbers; ascending by stream. A
+/// stream is the messages of one publisher.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamTracks {
     tracks: Vec<StreamTrack>,

@@ -36,16 +36,17 @@ pub(crate) struct LoadThread {
     pub(super) shares: Vec<StreamTracks>,
     pub(super) stats: LoadStats,
     pub(super) buffer: Vec<u8>,
-    /// Clients with pending output.
+    /// Indexes of the clients with pending output.
     pub(super) dirty: Vec<u32>,
     pub(super) spares: Vec<Vec<u8>>,
     /// Due times of the QoS 0 messages that this turn writes.
     pub(super) written: Vec<u64>,
-    /// The schedule of each group's publishers, and the next publisher of closed loops.
+    /// By group: the due times of publishers with an interval (`schedules`), and the turns of
+    /// publishers that wait for an acknowledgement before the next message (`closed_loop`).
     pub(super) schedules: Vec<IntervalQueue>,
     pub(super) closed_loop: Vec<ClosedLoopPublishers>,
     pub(super) payloads: Vec<PayloadGenerator>,
-    /// Only messages that are due in this range count in latencies.
+    /// Range of due times, in microseconds, of the messages that count in latencies.
     pub(super) measured_us: (u64, u64),
     /// Deliveries expected and received in this turn, not yet added to `SharedCounters`.
     pub(super) expected: u64,
@@ -53,7 +54,7 @@ pub(crate) struct LoadThread {
     pub(super) flights: i64,
     pub(super) ages: AgeBatch,
     pub(super) endpoints: QuicEndpoints,
-    /// Clients whose QUIC connections have events.
+    /// Indexes of the clients whose QUIC connections have events.
     pub(super) woken: Vec<u32>,
     poll: Poll,
     timer: PollTimer,

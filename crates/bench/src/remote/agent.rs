@@ -1,5 +1,5 @@
-//! `agent`: sends load for whoever proves that he knows the token, and stops when the controller is
-//! gone. Two controllers at once get two tests side by side.
+//! The command `agent`: generates load for a controller that proves knowledge of the token, and
+//! stops when the controller disconnects. Two controllers at once run two independent tests.
 
 use super::link::{AgentLink, LinkReceiver, LinkSide};
 use super::outcome_json;

@@ -209,7 +209,8 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     }
 
-    /// Before he has proved anything a stranger has no right to an agent's memory.
+    /// A peer that has not yet proved knowledge of the token must not make the agent buffer much
+    /// data.
     #[test]
     fn an_agent_holds_no_long_line() {
         let (mut agent, mut controller) = pair("secret", "guess");

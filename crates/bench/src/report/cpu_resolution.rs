@@ -35,7 +35,8 @@ pub(crate) fn bound(value: f64, digits: usize, resolution: f64) -> Option<String
     is_below.then(|| format!("below {}", fixed(least, digits)))
 }
 
-/// As [`fixed_or_bound`], with three significant digits.
+/// Formats a value with three significant digits, or as below the resolution, like
+/// [`fixed_or_bound`].
 pub(crate) fn amount_or_bound(value: f64, resolution: f64) -> String {
     let digits = amount_digits(value.max(resolution));
     fixed_or_bound(value, digits, resolution)

@@ -18,7 +18,7 @@ pub(crate) struct LoadGroup<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupKind {
     Brokers,
-    /// Steps of a ramp take the place of brokers.
+    /// Steps of a ramp, compared like brokers.
     Steps,
 }
 

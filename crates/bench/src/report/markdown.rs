@@ -255,7 +255,8 @@ const DETAIL: &[(&str, &str)] = &[
     ("failed a second", "/failed_per_s"),
 ];
 
-/// Name, key in `/target_use`, factor.
+/// Rows of the broker's resource use: name, key in `/target_use` of the report, and factor to the
+/// unit in the name.
 const USE: &[(&str, &str, f64)] = &[
     ("broker CPU, processors", "cpu", 1.0),
     ("broker memory, MB", "memory_kb", 1.0 / 1024.0),

@@ -1,4 +1,5 @@
-//! XMeter's tables: a row per kind of request, and an overview of all requests.
+//! Tables in the form of XMeter, a service for load tests of MQTT brokers: a row for each kind of
+//! request, and an overview of all requests.
 
 use super::build::StreamTotals;
 use crate::load_stats::{LatencySampler, LoadCounter, LoadStats, SAMPLERS, histogram};

@@ -33,7 +33,7 @@ pub(crate) fn fixed(value: f64, digits: usize) -> String {
     format!("{sign}{grouped}{point}{fraction}")
 }
 
-/// `a`, `a and b`, `a, b and c`.
+/// Joins texts as in a sentence: `a`, `a and b`, `a, b and c`.
 pub(crate) fn list_of(all: &[String]) -> String {
     match all {
         [] => String::new(),

@@ -1,6 +1,6 @@
 //! The built-in scenarios: the files of `scenarios/`.
 
-/// By name, in the order of `godwit-bench scenarios`.
+/// Name and text of each built-in scenario, in the order of `godwit-bench scenarios`.
 pub(crate) const BUILT_IN: &[(&str, &str)] = &[
     ("conn-tcp-10k-100", include_str!("../../scenarios/conn-tcp-10k-100.toml")),
     ("conn-tcp-1m-5k", include_str!("../../scenarios/conn-tcp-1m-5k.toml")),

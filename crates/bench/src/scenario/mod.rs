@@ -24,8 +24,8 @@ pub(crate) struct Scenario {
     pub(crate) warm_s: f64,
     pub(crate) measure_s: f64,
     pub(crate) drain_s: f64,
-    /// See `LoadPlan::from_sending`: latency counts from the sending, as in testers without a
-    /// schedule.
+    /// Whether latency counts from the actual sending and not from the due time, as in testers
+    /// without a schedule; see `LoadPlan::from_sending`.
     pub(crate) from_sending: bool,
     pub(crate) threads: usize,
     pub(crate) window: u64,

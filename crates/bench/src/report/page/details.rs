@@ -233,7 +233,8 @@ const FIGURES: &[(&str, &str, f64, usize)] = &[
     ("tester's lateness, 99th percentile, ms", "/own/lateness_ms/p99", 1.0, 3),
 ];
 
-/// Name, key of the sampler, factor, digits.
+/// Column of a table of samplers: heading, key in the sampler's figures, factor, and number of
+/// decimals.
 type SamplerColumn = (&'static str, &'static str, f64, usize);
 
 const TIME_COLUMNS: &[SamplerColumn] = &[

@@ -81,7 +81,7 @@ fn write_pair(name: &str, value: &str, out: &mut String) {
     }
 }
 
-/// `2026-11-21 10:00:00 UTC`
+/// Formats a Unix time in seconds, for example `2026-11-21 10:00:00 UTC`.
 fn utc(unix_s: u64) -> String {
     let moment = i64::try_from(unix_s).ok().and_then(|at| Timestamp::from_second(at).ok());
     let moment = Offset::UTC.to_datetime(moment.unwrap_or(Timestamp::MAX));

@@ -19,7 +19,7 @@ impl From<String> for HtmlCell {
     }
 }
 
-/// The first of `heads` is over the rows' names.
+/// Writes an HTML table. The first of `heads` is the heading of the column with the rows' names.
 pub(super) fn table(caption: &str, heads: &[String], rows: &[HtmlRow], out: &mut String) {
     let _ = writeln!(out, "<div class=\"scroll\">\n<table role=\"table\">");
     let _ = writeln!(out, "<caption>{}</caption>", escape_html(caption));
