@@ -16,7 +16,7 @@ enum MessageFormatPart {
     Field(char),
 }
 
-/// Letters of `-F` and their meanings.
+/// Letters after `%` in the format of `-F`, and their meanings.
 pub(super) const FIELDS: &[(char, &str)] = &[
     ('t', "topic"),
     ('p', "payload"),

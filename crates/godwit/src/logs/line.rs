@@ -34,7 +34,8 @@ impl LogLine {
         line
     }
 
-    /// `2026-11-21T10:00:00.000Z INFO  godwit::conn client connected client_id=a`
+    /// Formats the event as a line of text, for example `2026-11-21T10:00:00.000Z INFO
+    /// godwit::conn client connected client_id=a`.
     pub(super) fn write_text(&self, out: &mut String) {
         let _ = write!(out, "{} ", self.at);
         self.write_unstamped(out);

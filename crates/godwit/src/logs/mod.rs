@@ -137,7 +137,7 @@ mod tests {
         folder
     }
 
-    /// Without the timestamps.
+    /// Returns the lines of a log file without their timestamps.
     fn lines(path: &Path) -> Vec<String> {
         let text = std::fs::read_to_string(path).unwrap();
         text.lines().map(|line| line.split_once('Z').unwrap().1.to_string()).collect()

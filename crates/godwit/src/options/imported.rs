@@ -14,7 +14,7 @@ use config::value::OptionKind;
 use std::net::IpAddr;
 use toml::de::DeTable;
 
-/// An entry as it stands in the file.
+/// A listener's requirements in a file written by `godwit import`, as read from the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ImportedListener {
     pub(super) listener: String,

@@ -1,4 +1,5 @@
-//! What the table says in words: the list, `docs/options.md`, the sample file.
+//! Texts generated from the table of options: the list of `godwit options`, `docs/options.md`, and
+//! the sample file.
 
 use super::table::{ProgramOption, rows, rows_of};
 use config::row::{OptionRow, OptionScope};

@@ -1,4 +1,4 @@
-//! `[[rule]]` in a file.
+//! Reads the tables `[[rule]]` of a configuration file.
 
 use super::file::OptionFileReader;
 use super::links::{LinkOptions, LinkTables, check_name};

@@ -1,4 +1,4 @@
-//! `[[sink]]` in a file.
+//! Reads the tables `[[sink]]` of a configuration file.
 
 use super::file::OptionFileReader;
 use super::links::{LinkOptions, LinkTables, check_name};
