@@ -26,7 +26,7 @@ impl BrokerOptionTarget for BrokerOptions {
 pub struct BrokerOptionTables<S>(PhantomData<S>);
 
 impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
-    /// Returns every row, without the order of a document.
+    /// Returns the rows of all tables, in no particular order.
     pub fn rows() -> impl Iterator<Item = &'static OptionRow<S>> {
         let tables = [
             Self::SINGLE,
@@ -40,7 +40,7 @@ impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
         tables.into_iter().flatten()
     }
 
-    /// Rows that stand alone between other crates' rows in documents.
+    /// Rows outside of the other tables: documents list each of them next to rows of other crates.
     const SINGLE: &'static [OptionRow<S>] =
         &[Self::NAMESPACE, Self::DURABILITY, Self::MEMORY_BYTES_MAX, Self::SYS_INTERVAL_S];
 }

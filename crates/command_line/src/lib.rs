@@ -29,7 +29,8 @@ pub struct FlagRow {
     pub doc: &'static str,
 }
 
-/// Values of a switch with an optional value, such as `--retain` and `--retain false`.
+/// [`FlagRow::values`] of a switch with an optional boolean, such as `--retain` and `--retain
+/// false`.
 pub const TRUTH: &[&str] = &["BOOL"];
 
 impl FlagRow {

@@ -44,7 +44,7 @@ impl OptionDescription {
         split_key(self.key).0
     }
 
-    /// Returns the key without its section.
+    /// Returns the part of the key behind the section: `level` of `log.level`.
     pub fn name(&self) -> &'static str {
         split_key(self.key).1
     }

@@ -30,7 +30,7 @@ pub struct OptionRow<S> {
 /// Table which may set an option of the broker for its own clients or session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionScope {
-    /// A `[[group]]`, for the clients of the group.
+    /// The table `[[group]]`: the option applies to the clients of the group.
     Group,
     /// A `[[bridge]]` or `[[gateway]]`, for the link's session at this broker.
     Link,

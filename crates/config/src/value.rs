@@ -13,7 +13,7 @@ pub type TextCheck = fn(&str) -> Result<(), String>;
 #[derive(Clone, Copy)]
 pub enum OptionKind {
     Bool,
-    /// A choice of words.
+    /// One of these words.
     Choice(&'static [&'static str]),
     /// A kind whose value may contain a secret. [`OptionKind::format_value`] replaces the secret by
     /// `***`, and [`OptionKind::excerpt`] leaves the value out of errors.

@@ -28,9 +28,9 @@ pub struct RulePlan {
 pub struct PlanReads {
     pub payload: bool,
     pub properties: bool,
-    /// User name, address, message id or node.
+    /// Whether the plan reads fields of the publisher: user name, address, message id or node.
     pub publisher: bool,
-    /// `now_ms`, for functions of the time of day.
+    /// Whether the plan reads `now_ms`, for functions of the time of day.
     pub now: bool,
     pub chance: bool,
 }

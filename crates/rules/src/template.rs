@@ -9,7 +9,7 @@ pub struct RowTemplate(TextTemplate<RowPlaceholder>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RowPlaceholder {
-    /// The row as JSON.
+    /// The whole row as JSON, written `${.}`.
     Whole,
     Path(Box<str>, Box<[RowTemplateStep]>),
 }
@@ -17,7 +17,7 @@ enum RowPlaceholder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RowTemplateStep {
     Key(Box<str>),
-    /// From 1, as in a rule.
+    /// Position in an array, counted from 1 as in a rule.
     At(usize),
 }
 
@@ -93,7 +93,8 @@ fn parse_placeholder(inside: &str) -> Option<RowPlaceholder> {
     (!name.is_empty()).then(|| RowPlaceholder::Path(name.into(), steps.into()))
 }
 
-/// Writes what stands there. A text on the way is looked into as JSON, as a payload is.
+/// Writes the value at a path. If the path enters a text, the text is parsed as JSON, like a
+/// payload. Returns whether there is a value.
 fn write_path(
     value: &Value<'_>,
     steps: &[RowTemplateStep],

@@ -70,7 +70,8 @@ pub struct ParsedTranscript {
     pub options: BrokerOptions,
     /// The header's `options:`, as written. `replay` leaves out transcripts with any.
     pub settings: Vec<(String, String)>,
-    /// Options by listener and by group, applied by `overrule`.
+    /// Options of single listeners (by index) and of groups (by name), which `overrule` applies to
+    /// `options`.
     listeners: Vec<(usize, Vec<(String, String)>)>,
     groups: Vec<(String, Vec<(String, String)>)>,
     rules: Vec<String>,
@@ -129,7 +130,7 @@ pub enum ScriptAction {
         syncs: SyncMode,
     },
     Drain,
-    /// The broker receives `set_store_full`.
+    /// Reports to the broker that the store is full, or has room again.
     FillStore {
         is_full: bool,
     },

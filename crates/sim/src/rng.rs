@@ -1,6 +1,6 @@
 //! A small random number generator (xorshift64*): the same seed gives the same run.
 
-/// State of the generator; never 0.
+/// The random number generator. Its state is never 0.
 #[derive(Clone, Debug)]
 pub struct SimRng(u64);
 

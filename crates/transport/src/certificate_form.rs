@@ -134,8 +134,9 @@ impl TrustedCertificates {
         (self.anchors, self.intermediates) = (anchors, intermediates);
     }
 
-    /// Returns the anchors that are valid at `now` and whose path length permits each chain by the
-    /// names. webpki checks the dates and limits of all other certificates of a chain.
+    /// Returns the trust anchors for the candidate chains of a certificate: the anchors that are
+    /// valid at `now`, and whose path length constraint permits every chain that the names allow.
+    /// webpki checks the other certificates of a chain.
     pub fn anchors_for(
         &self,
         chain: &CandidateChain<'_>,
@@ -455,7 +456,7 @@ pub fn list_time(list: &CertificateRevocationListDer<'_>) -> i64 {
     parsed.map_or(i64::MIN, |(_, list)| list.last_update().timestamp())
 }
 
-/// The subject of a certificate as a Name in DER.
+/// Returns the subject of a certificate, as a DER-encoded Name.
 pub fn subject(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
     Some(parse(certificate)?.subject().as_raw().to_vec())
 }

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// Gives what a server sent, a few bytes at a time, and keeps what we wrote.
+    /// A stream that returns a server's bytes a few at a time, and stores the written bytes.
     #[derive(Default)]
     struct TestStream {
         given: VecDeque<Vec<u8>>,
@@ -280,7 +280,7 @@ mod tests {
         format!("HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\n{name}:  {proof}\r\n\r\n")
     }
 
-    /// To what this one has asked.
+    /// Returns the response that accepts the client's upgrade request.
     fn agreed(websocket: &WebSocketClient) -> Vec<u8> {
         let asked = websocket.pending_upgrade.as_ref().expect("it has not been agreed to");
         agreement(&asked.accept_key).into_bytes()

@@ -262,7 +262,7 @@ own tag, or by the 5.0 statements that `docs/clauses/same.tsv` says are the same
 has no code or no test fails `cargo x gen`, and with it CI.
 ";
 
-/// Folder of the client half.
+/// Source folder of the client's part of the protocol.
 const CLIENT: &str = "crates/mqtt/src/client/";
 
 const CLIENT_HEAD: &str = "

@@ -165,7 +165,8 @@ impl<'v, 'a> CallArguments<'v, 'a> {
         }
     }
 
-    /// Returns text or bytes as bytes.
+    /// Takes the bytes of argument `at`, counted from 0: a text or bytes. Any other kind is an
+    /// error.
     fn bytes(&mut self, at: usize) -> Result<Cow<'a, [u8]>, RunError> {
         Ok(match &mut self.values[at] {
             Value::Bytes(bytes) => std::mem::take(bytes),

@@ -350,7 +350,7 @@ fn tokens<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalR
     split_at_cuts(f, text, cuts, false)
 }
 
-/// Counts the start from 0, as EMQX does.
+/// The function `substr(text, start, length)`. Counts `start` from 0, as EMQX does.
 fn substr<'a>(f: &mut EvalFrame<'_, 'a>, a: &mut CallArguments<'_, 'a>) -> EvalResult<'a> {
     let start = a.size(1)?;
     let len = if a.len() == 3 { a.size(2)? } else { usize::MAX };

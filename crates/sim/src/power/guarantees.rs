@@ -185,7 +185,8 @@ impl GuaranteeChecker {
         }
     }
 
-    /// Removes the guarantee for messages that have not arrived at a group.
+    /// Gives up the guarantee for messages of QoS `from` or higher that have not yet arrived at a
+    /// shared group.
     fn waive_group(&mut self, group: usize, from: QoS) {
         let came = &self.groups[group].inbox.came;
         let qos = |message: &CheckedMessage| message.qos.min(qos_of(GROUPS[group].2));
