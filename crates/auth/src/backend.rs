@@ -29,8 +29,8 @@ pub trait AuthBackend: Send + Sync {
         false
     }
 
-    /// Called by [`ListenerChains::start_backends`] when the chains are installed, before any
-    /// request.
+    /// Starts background work of the backend. [`ListenerChains::start_backends`] calls the function
+    /// when the chains are installed, before any request.
     fn start(&self) {}
 
     /// Answers once by `reply`, at once or later. A dropped `reply` counts as
@@ -121,7 +121,8 @@ pub struct AuthAttempt {
     pub arrived_at: Instant,
     /// Liveness of the connection: no backend is asked about a closed connection.
     pub liveness: ConnectionLiveness,
-    /// Pending computation of the current backend, which replaces a further request to the backend.
+    /// Remaining computation of the current backend. A thread runs `work`, if present, in place of
+    /// a new request to the backend.
     pub work: Option<BackendTask>,
     pub answer: Box<dyn FnOnce(AuthDecision) + Send>,
 }

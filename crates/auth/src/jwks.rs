@@ -61,8 +61,9 @@ impl RemoteJwks {
         RemoteJwks::with_route(url, &route, refresh_s, bounds, runtime, before)
     }
 
-    /// `before` lists the present key servers. Keys of the same URL stay valid until new keys
-    /// arrive.
+    /// Creates the key set of a URL, without keys: see [`RemoteJwks::start_fetching`]. `refresh_s`
+    /// is the interval of fetches in seconds. `before` lists the present key sets: keys of the same
+    /// URL stay valid until new keys arrive.
     pub fn with_route(
         url: &ServerUrl,
         route: &HttpRoute,

@@ -171,7 +171,8 @@ impl JwtValidator {
 }
 
 impl MatchedNames {
-    /// Why CONNECT has another name than the token; a token without a client id has every one.
+    /// Returns the error if the user name or client id of CONNECT differs from that of the token. A
+    /// token without a client id is valid for every client id.
     fn differing_name(self, of: &Principal, request: &AuthRequest) -> Option<&'static str> {
         let id = of.client_id.as_deref();
         if self.user && request.user_name.as_deref() != of.user.as_deref() {

@@ -12,7 +12,7 @@ pub(super) fn rows(text: &'static str) -> impl Iterator<Item = Vec<&'static str>
     lines.map(|line| line.split('\t').collect())
 }
 
-/// The hash of "secret".
+/// Returns a stored hash of the password "secret".
 pub(super) fn hash() -> &'static str {
     include_str!("../vectors/mosquitto_7.txt").trim().trim_start_matches("ann:")
 }

@@ -151,7 +151,7 @@ fn subjects() -> Vec<ContractSubject> {
     ]
 }
 
-/// All tests of the contract, for a backend that is started in a file of its own.
+/// Runs all tests of the contract on a backend.
 #[cfg(feature = "remote")]
 fn stands(subject: &ContractSubject) {
     let all = [

@@ -30,7 +30,8 @@ pub struct RedisCommand {
 }
 
 impl RedisCommand {
-    /// `HMGET KEY FIELD...`, `HGET KEY FIELD`, `GET KEY` or `HGETALL KEY`
+    /// Parses a command of the forms `HMGET KEY FIELD...`, `HGET KEY FIELD`, `GET KEY` and `HGETALL
+    /// KEY`. Any other command is an error.
     pub fn parse(text: &str) -> Result<RedisCommand, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let name = words.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
