@@ -1,4 +1,4 @@
-//! Rows of a server's answer.
+//! Rows of a database server's response to a query.
 
 /// Column names and values, in the order of the query; NULL values are absent.
 #[derive(Debug, Default)]

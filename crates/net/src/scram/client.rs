@@ -48,7 +48,9 @@ impl ScramClient {
         format!("n,,{}", self.first)
     }
 
-    /// The answer to `r=NONCE,s=SALT,i=ROUNDS`.
+    /// Returns the client's final message and the signature to expect, for the server's first
+    /// message `r=NONCE,s=SALT,i=ROUNDS`. `None` if that message is malformed or has too many
+    /// rounds.
     pub fn client_final_message(&self, server: &str) -> Option<(String, ScramServerSignature)> {
         let nonce = field(server, "r=")
             .filter(|nonce| nonce.len() > self.nonce.len() && nonce.starts_with(&self.nonce))?;

@@ -14,7 +14,7 @@ fn welcome() -> HostileAnswer {
     Bytes([message(b'R', &[0; 4]), message(b'Z', b"I")].concat())
 }
 
-/// Answer to a query: a column of this type, and then rows.
+/// Returns a response to a query with one column of the type `kind`; rows follow.
 fn column(kind: u32) -> Vec<u8> {
     let mut body = b"\0\x01name\0\0\0\0\0\0\0".to_vec();
     body.extend(kind.to_be_bytes());
