@@ -74,7 +74,8 @@ impl IncomingAliases {
 }
 
 impl OutgoingAliases {
-    /// `max`: Topic Alias Maximum of the server, or a smaller number.
+    /// Creates an empty set of aliases for a connection. `max` is the Topic Alias Maximum of the
+    /// server, or a smaller number.
     pub fn new(max: u16) -> OutgoingAliases {
         OutgoingAliases { max, numbers: HashMap::new() }
     }

@@ -177,7 +177,8 @@ pub fn receipt(qos: QoS, packet_id: Option<PacketId>) -> Option<Packet<'static>>
     }
 }
 
-/// [MQTT-2.2.1-5]
+/// Returns an acknowledgement with the id of the acknowledged packet and the reason Success
+/// [MQTT-2.2.1-5].
 pub fn success_ack(packet_id: PacketId) -> PublishAck<'static> {
     PublishAck { packet_id, reason: ReasonCode::Success, properties: Properties::default() }
 }

@@ -57,7 +57,7 @@ impl<T> Default for UnacknowledgedPackets<T> {
 }
 
 impl<T> UnacknowledgedPackets<T> {
-    /// `first`: packet id of the first packet.
+    /// Creates an empty set; the first packet gets the id `first`.
     pub fn starting_at(first: PacketId) -> UnacknowledgedPackets<T> {
         UnacknowledgedPackets {
             packets: VecDeque::new(),
@@ -110,7 +110,8 @@ impl<T> UnacknowledgedPackets<T> {
         self.acknowledge_in_any_order(kind, ack.packet_id, !ack.reason.is_error())
     }
 
-    /// Slow path, not inlined, so that [`Self::acknowledge`] stays small.
+    /// Acknowledges a packet that is not the oldest one. This slow path is not inlined, so that
+    /// [`Self::acknowledge`] stays small.
     #[inline(never)]
     fn acknowledge_in_any_order(
         &mut self,
