@@ -181,8 +181,8 @@ impl ShardWaker {
         self.on_scheduler.store(hosted, Relaxed);
     }
 
-    /// As [`ShardWaker::wake`], for a call on the scheduler's thread: a shard of the same thread
-    /// takes the items before this thread sleeps and needs no wake-up.
+    /// Wakes the shard like [`ShardWaker::wake`], if called on the scheduler's thread: a shard of
+    /// the same thread takes the items before this thread sleeps and needs no wake-up.
     pub(crate) fn wake_from_scheduler(&self) {
         if !self.on_scheduler.load(Relaxed) {
             self.wake();

@@ -296,8 +296,8 @@ impl Socket {
         drain_unsent(unsent, |bytes| stream.send(bytes))
     }
 
-    /// As [`Socket::resend`], through `take`, which returns the number of bytes taken: for QUIC
-    /// streams without a descriptor.
+    /// Sends unsent bytes like [`Socket::resend`], through `take`, which returns the number of
+    /// bytes taken: for QUIC streams without a descriptor.
     pub(crate) fn resend_with(
         &mut self,
         take: impl FnMut(&[u8]) -> io::Result<usize>,

@@ -245,7 +245,8 @@ impl TransportStack {
         if self.web.is_some() { websocket::HEADER_ROOM } else { 0 }
     }
 
-    /// Encodes the bytes behind the header room for the socket.
+    /// Encodes a message for the socket: adds WebSocket and TLS framing as configured. `bytes`
+    /// begins with [`TransportStack::header_room`] unused bytes.
     pub(crate) fn seal<'b>(
         &mut self,
         bytes: &'b mut [u8],

@@ -99,8 +99,8 @@ impl ShardDriver {
         }
     }
 
-    /// Kept out of line: [`ShardDriver::read_datagrams`] runs in every turn of brokers without QUIC
-    /// too.
+    /// Reads datagrams of the endpoints. The function is kept out of line, because
+    /// [`ShardDriver::read_datagrams`] runs in every turn, also of brokers without QUIC.
     #[cold]
     #[inline(never)]
     fn read_quic_endpoints(&mut self) {

@@ -74,7 +74,7 @@ impl fmt::Debug for TlsCredentials {
 }
 
 impl TlsCredentials {
-    /// The configuration for code doing handshakes outside the shards.
+    /// Returns the TLS configuration, for code that does handshakes outside of the shards.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.config.clone()
     }
