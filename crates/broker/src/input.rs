@@ -250,8 +250,8 @@ pub enum ShardMessage {
 }
 
 impl ShardMessage {
-    /// Record in the sender's queue of the store which the receiver deletes together with its own
-    /// write.
+    /// Returns the key of the record in the sender's part of the store that the receiver deletes
+    /// together with its own write, if any.
     pub(crate) fn origin(&self) -> Option<QueueRecordId> {
         match self {
             ShardMessage::Publish { origin, .. }

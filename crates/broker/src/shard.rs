@@ -142,8 +142,8 @@ pub(crate) struct ScratchBuffers {
 }
 
 impl Shard {
-    /// `seed` (hashers, owners of groups) is the same for all shards of a process; `chance` (random
-    /// choices) differs.
+    /// Creates a shard without connections. `seed` (hashers, owners of groups) is the same for all
+    /// shards of a process; `chance` (random choices) differs.
     #[expect(clippy::too_many_arguments, reason = "what a shard is told once, at its birth")]
     pub fn new(
         id: ShardId,
@@ -260,9 +260,9 @@ impl Shard {
         }
     }
 
-    /// Work after every input: tombstones, retained cursors, timers, connections to end under
-    /// `QueuePolicy::Disconnect`, messages to return to shared groups, and changes of members'
-    /// room.
+    /// Does the work that follows every input: tombstones, retained cursors, timers, connections to
+    /// end under `QueuePolicy::Disconnect`, messages to return to shared groups, and changes of
+    /// members' room.
     pub(crate) fn finish_input(&mut self, out: &mut Outbox) {
         for RecordNumber(number) in self.tombstones.drain(..) {
             out.effects.push(Effect::ReadStore { reading: StoreReadRequest::Tombstone { number } });
@@ -473,7 +473,8 @@ impl Shard {
         self.clients.hash_one(client_id)
     }
 
-    /// xorshift64*: sufficient for a choice between equal members, and repeatable from a seed.
+    /// Returns a random number (xorshift64*): sufficient for a choice between equal members, and
+    /// repeatable from a seed.
     pub(crate) fn next_random(&mut self) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;

@@ -221,8 +221,8 @@ impl Shard {
         self.options.authenticates_at(listener)
     }
 
-    /// `Refusal::ClientIdReserved` for a client id with the prefix `LINK_IDS` from outside:
-    /// sessions of links belong to connections from this process only.
+    /// Refuses a client id with the prefix `LINK_IDS` with `Refusal::ClientIdReserved`, unless the
+    /// connection comes from this process: such sessions belong to links.
     pub(crate) fn check_reserved(&self, conn: ConnId, client_id: &str) -> Result<(), Refusal> {
         let is_own = self.conn(conn).is_some_and(|known| known.peer.is_internal());
         match client_id.starts_with(LINK_IDS) && !is_own {

@@ -224,7 +224,8 @@ impl Shard {
         any
     }
 
-    /// Sets the batch number of the start's changes. Every later answer waits for that batch too.
+    /// Sets the number of the first batch of the process, which contains the changes returned by
+    /// the restore. Every later acknowledgement waits for that batch too.
     pub fn set_initial_commit(&mut self, seq: u64) {
         self.pending_acks.last = self.pending_acks.last.max(seq);
     }

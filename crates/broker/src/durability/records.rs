@@ -93,7 +93,8 @@ const RELEASED: u8 = 1 << 3;
 const ELSEWHERE: u8 = 1 << 4;
 const GROUPED: u8 = 1 << 5;
 const ON_ITS_WAY: u8 = 1 << 6;
-/// Bit in the byte of a session's protocol version: `owner` is present. [`SHIFTED`]: shifts are.
+/// Flags in the byte with the protocol version in a session's record: the record has an `owner`
+/// ([`OWNED`]), or shifts of packet ids ([`SHIFTED`]).
 const OWNED: u8 = 1 << 7;
 const SHIFTED: u8 = 1 << 6;
 

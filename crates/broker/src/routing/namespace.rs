@@ -169,7 +169,8 @@ impl Session {
         }
     }
 
-    /// Like `add_prefix`, in a buffer that is reused, for the path of every PUBLISH.
+    /// Adds the namespace to a topic or filter like `add_prefix`. For the path of every PUBLISH the
+    /// result is in a reused buffer.
     #[inline]
     pub(crate) fn add_prefix_in<'a>(&self, name: &'a str, buffer: &'a mut String) -> &'a str {
         if self.prefix_len == 0 {

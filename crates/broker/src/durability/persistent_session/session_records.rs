@@ -11,7 +11,8 @@ use crate::shard::Shard;
 use mqtt::QoS;
 
 impl Shard {
-    /// Writes a subscription after a change.
+    /// Adds the record of a new or changed subscription to the write batch, if the session is
+    /// persistent.
     pub(crate) fn write_filter(
         &mut self,
         id: SessionId,

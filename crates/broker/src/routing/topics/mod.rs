@@ -44,7 +44,8 @@ impl SubscriptionFlags {
         SubscriptionFlags(options.qos as u8 | flags)
     }
 
-    /// The byte which the store holds: QoS in bits 0 and 1, No Local 4, Retain As Published 8.
+    /// Returns the options as the byte in a record of the store: QoS in bits 0 and 1, No Local 4,
+    /// Retain As Published 8.
     pub(crate) fn bits(self) -> u8 {
         self.0
     }
