@@ -8,7 +8,7 @@ use config::row::{KIB, OptionRow, OptionScope, TIB, count};
 use config::value::{NumberUnit, OptionKind, one_of};
 
 impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
-    /// Topic prefix of the clients' namespace.
+    /// Row of the option `namespace`: the namespace of clients, which prefixes their topics.
     pub const NAMESPACE: OptionRow<S> = OptionRow {
         key: "namespace",
         kind: OptionKind::Text {
@@ -47,7 +47,7 @@ impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
         set: |settings, value| settings.broker().durability = durability(value.text()),
     };
 
-    /// Memory limit of the process, in bytes.
+    /// Row of the option `memory.bytes_max`: the memory limit of the process, in bytes.
     pub const MEMORY_BYTES_MAX: OptionRow<S> = OptionRow {
         key: "memory.bytes_max",
         kind: OptionKind::Number {
@@ -78,7 +78,7 @@ impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
         },
     };
 
-    /// Interval of the `$SYS` topics, in seconds.
+    /// Row of the option `sys.interval_s`: the interval of the `$SYS` topics, in seconds.
     pub const SYS_INTERVAL_S: OptionRow<S> = OptionRow {
         key: "sys.interval_s",
         kind: OptionKind::Number {
@@ -96,7 +96,7 @@ impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
         set: |settings, value| settings.broker().sys_interval_s = value.u32(),
     };
 
-    /// Options of the ban on clients that reconnect too often.
+    /// Rows of the options `flapping.*`, about bans of clients that reconnect too often.
     pub const FLAPPING: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "flapping.ban_s",
@@ -140,7 +140,7 @@ impl<S: BrokerOptionTarget + 'static> BrokerOptionTables<S> {
         },
     ];
 
-    /// Durability by topic filter.
+    /// Row of the option `store.topics`: the durability of messages by topic filter.
     pub const STORE: &'static [OptionRow<S>] = &[OptionRow {
         key: "store.topics",
         kind: OptionKind::Map { of: "FILTER", value: "DURABILITY", check: check_durability },
