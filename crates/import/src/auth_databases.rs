@@ -375,7 +375,7 @@ fn read_content_type(
     Ok(())
 }
 
-/// A user and a password in plain text, `name = password`.
+/// Reads a user with a password in plain text: `NAME = PASSWORD`.
 pub(super) fn plain_user(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let (name, password) = (entry.first_wildcard().to_string(), entry.text()?.to_string());
     (draft.catalog.check_user_name)(&name)?;

@@ -110,7 +110,8 @@ pub(super) fn read_claims(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> R
     Ok(())
 }
 
-/// Two keys decide whether anything is retained: the stricter counts.
+/// Reads one of the two keys that decide whether messages are retained. The stricter of the two
+/// counts.
 pub(super) fn retain_right(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     draft.push_strictest("retain.available", units::read_flag(entry)?, entry);
     Ok(())

@@ -10,8 +10,8 @@ pub(super) const USUAL_COUNT_5: &str = "15";
 /// EMQX 4's limit of disconnections per minute without a policy.
 pub(super) const USUAL_COUNT_4: &str = "30";
 
-/// Reads the switch of all clients or of a zone; one enabled zone suffices. `usual_count` is the
-/// limit without further keys.
+/// Reads the switch of flapping detection, for all clients or for a zone; one enabled zone
+/// suffices. `usual_count` is the limit of disconnections if no key sets one.
 pub(super) fn read_switch(
     draft: &mut ConfigDraft,
     entry: &ConfigEntry<'_>,

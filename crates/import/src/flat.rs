@@ -123,7 +123,8 @@ pub(super) fn score_text(rows: RowTables, text: &str) -> usize {
     lines.filter_map(key).map(|path| row_weight(rows, &path)).sum()
 }
 
-/// A key of the text that these rows know, and the rows of another project have no part for.
+/// Returns a key of the text that the rows `known` have, and that belongs to no part known to the
+/// rows `others`.
 pub(super) fn foreign_key(known: RowTables, others: RowTables, text: &str) -> Option<String> {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     let paths = lines.filter_map(|line| line.split_once('=').map(|(key, _)| key_path(key)));

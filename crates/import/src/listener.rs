@@ -206,7 +206,8 @@ pub(super) fn read_bind(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Res
     bind_at(&id, draft, entry)
 }
 
-/// `bind`: a port, `host:port`, `:port` or, of WebSocket, `host:port/path`.
+/// Reads the address of the listener `id`: a port, `host:port`, `:port` or, for WebSocket,
+/// `host:port/path`.
 pub(super) fn bind_at(
     id: &str,
     draft: &mut ConfigDraft,

@@ -62,7 +62,8 @@ pub(super) fn recognize(
     })
 }
 
-/// Why a file of lines is not clearly one project's: one of its keys is another's.
+/// Returns the error if a file of lines may be of another project: one of its keys is known only to
+/// that project.
 fn mixed_key(project: &SourceProject, text: &str) -> Option<String> {
     let is_flat = |one: &&SourceProject| matches!(one.form, ConfigSyntax::Flat);
     let mut others = PROJECTS.iter().filter(|one| is_flat(one) && one.name != project.name);

@@ -14,9 +14,9 @@ use config::value::quote;
 /// The project whose language of rules applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AclLanguage {
-    /// `%c` and `%u` are names, and text is compared as bytes of Latin-1.
+    /// EMQX 4: topics contain the placeholders `%c` and `%u`, and texts are compared as Latin-1.
     Version4,
-    /// `${clientid}` and `${username}` are names.
+    /// EMQX 5 and 6: topics contain the placeholders `${clientid}` and `${username}`.
     Version5,
     /// NanoMQ: like `Version5`, with the names of actions of EMQX 4 and of EMQX 5.
     NanoMq,

@@ -55,7 +55,7 @@ pub(super) fn count_or_none(entry: &ConfigEntry<'_>) -> UnitResult {
     }
 }
 
-/// `64KB`, `1MB` or a plain number: both mean 1024 by K.
+/// Reads a size in bytes, such as `64KB`, `1MB` or a plain number; K is 1024.
 pub(super) fn read_bytes(entry: &ConfigEntry<'_>) -> UnitResult {
     let text = entry.text()?;
     if ENDLESS.contains(&text) || text == "0" {
@@ -143,7 +143,8 @@ fn parse_duration(entry: &ConfigEntry<'_>, plain_ms: u64) -> Result<Option<u64>,
     Ok(Some(sum))
 }
 
-/// mosquitto's `14d`, where `m` is a month.
+/// Reads an age of mosquitto such as `14d`, converted to seconds. The unit `m` is a month of 30
+/// days.
 pub(super) fn read_age(entry: &ConfigEntry<'_>) -> UnitResult {
     let text = entry.text()?;
     match text.strip_suffix('m') {

@@ -68,7 +68,8 @@ fn write_listener(text: &mut String, listener: &DraftListener) {
     }
 }
 
-/// Writes the requirements of the original, for `check`.
+/// Writes the requirements of the original for a listener as a table `[[imported]]`, which `godwit
+/// check` compares with the options.
 fn write_imported(text: &mut String, draft: &ConfigDraft, listener: &DraftListener) {
     let note = single_line_comment(&format!("{} {}", listener.place, listener.key));
     let demands = draft.requirements_of(listener);
@@ -135,7 +136,8 @@ pub(super) fn write_rules(draft: &ConfigDraft, from: &str) -> String {
     text
 }
 
-/// `auth.users`: passwords are hashed.
+/// Returns the text of the user file, to which the option `auth.users` refers, with hashed
+/// passwords. Fails if a name or a password is empty.
 pub(super) fn write_users(draft: &ConfigDraft) -> Result<String, String> {
     let mut text = String::new();
     if draft.users.is_empty() {

@@ -94,7 +94,7 @@ fn what_has_no_equal_allows_nothing_and_keeps_its_denial() {
     }
 }
 
-/// EMQX 5 reads `%c` as two characters, and EMQX 4 as the client identifier.
+/// EMQX 4 replaces `%c` in a topic by the client id; EMQX 5 takes `%c` as two characters.
 #[test]
 fn percent_names_count_where_the_project_has_them() {
     let rules = |language| {
@@ -109,7 +109,8 @@ fn percent_names_count_where_the_project_has_them() {
     assert_eq!(rules(AclLanguage::Version4), ["a/${clientid}", "b/${username} c/x%c"]);
 }
 
-/// Placeholders count in patterns, and only if all versions know them.
+/// Placeholders of a client's names are converted in topics, and only if all versions of the
+/// project know them.
 #[test]
 fn names_of_the_client_are_those_of_each_version() {
     use AclLanguage::{Version4, Version5};
@@ -146,7 +147,8 @@ fn names_of_the_client_are_those_of_each_version() {
     }
 }
 
-/// Two spellings of a network must not make a denial void.
+/// Two conditions on the address in a denial may be different spellings of one network, so the
+/// denial must stay; a condition that cannot be expressed widens the denial.
 #[test]
 fn addresses_with_a_second_condition_deny_more() {
     let deny = |who: &str| read(&format!("{{deny, {{{who}}}, all, [\"#\"]}}.")).0.concat();
@@ -160,7 +162,7 @@ fn addresses_with_a_second_condition_deny_more() {
     assert!(deny("ipaddr, \"fd00::/8\"").contains("address = [\"fd00::/8\"]"));
 }
 
-/// EMQX 4 has no prefix for a literal filter.
+/// The prefix `eq` for a literal filter is of EMQX 5 only; in EMQX 4 such a text is a topic.
 #[test]
 fn a_text_with_a_prefix_is_a_topic_of_emqx_4() {
     let text = "{deny, all, pubsub, [\"eq a/+\"]}.\n{allow, all, pubsub, [\"eq a/+\"]}.";

@@ -238,7 +238,7 @@ pub(super) fn protocol_versions(
     Ok(())
 }
 
-/// `listener PORT [ADDRESS]`; port 0 and a path is a unix socket.
+/// Reads the key `listener`: `PORT [ADDRESS]`. Port 0 with a path is a unix socket.
 fn begin_listener(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     draft.scope.names_listener = true;
     let mut words = entry.text()?.split_whitespace();

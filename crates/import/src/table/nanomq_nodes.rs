@@ -107,7 +107,7 @@ fn arrange_topics(key: &str, node: &mut ConfigNode) {
     }
 }
 
-/// A topic alone, as the field of an object.
+/// Wraps a plain topic in an object with the field `key`; leaves other values as they are.
 fn topic_field(topic: ConfigNode, key: &str) -> ConfigNode {
     match topic.tree {
         ConfigTree::Text(_) => ConfigNode {
