@@ -161,7 +161,8 @@ async fn gives_what_is_taken() {
     assert_eq!(peer.peers.take_receipts().len(), 1);
 }
 
-/// Under a steady flow TLS always holds bytes; written messages must not pile up in `begun`.
+/// Checks under a steady flow, in which TLS always holds bytes, that written messages do not pile
+/// up in `begun`.
 async fn keeps_little_of_what_went() {
     const BEHIND: usize = 20;
     let mut peer = AttendedSocket::new().await;

@@ -112,8 +112,8 @@ impl<'a> PassingMessage<'a> {
 pub(super) struct LoopFound(pub(super) String);
 
 impl LoopDetection {
-    /// `client_id` is the bridge's client id at the remote broker; `remote` is the address of the
-    /// server.
+    /// Creates the loop detection of a bridge. `client_id` is the bridge's client id at the remote
+    /// broker; `remote` is the address of the server.
     pub fn new(bridge: &str, client_id: &str, remote: &str, marks_inward: bool) -> LoopDetection {
         let mut id = DefaultHasher::new();
         (own_mark(), bridge).hash(&mut id);

@@ -220,7 +220,7 @@ impl LoopTestTriangle {
         self.on_the_way.extend(others.map(|(bridge, direction)| (bridge, direction, path)));
     }
 
-    /// A random copy in flight passes its bridge.
+    /// Passes a random copy in flight through its bridge.
     fn step(&mut self) {
         let at = self.random.usize(..self.on_the_way.len());
         let (by, direction, path) = self.on_the_way.remove(at);
