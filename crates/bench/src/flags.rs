@@ -39,14 +39,14 @@ impl ParsedFlags {
         ParsedFlags(matches)
     }
 
-    /// Arguments that are not flags, in their order.
+    /// Returns the positional arguments in order.
     pub(crate) fn words(&self) -> Vec<String> {
         let words = self.0.try_get_many::<OsString>(WORDS).ok().flatten();
         let words = words.into_iter().flatten();
         words.map(|word| word.to_string_lossy().into_owned()).collect()
     }
 
-    /// The first word, of a command that needs one.
+    /// Returns the first positional argument; empty if there is none.
     pub(crate) fn word(&self) -> String {
         self.words().into_iter().next().unwrap_or_default()
     }
@@ -65,7 +65,7 @@ impl ParsedFlags {
         self.all(name).last()
     }
 
-    /// Every value of a flag; none where the command has no such flag.
+    /// Returns every value of a flag; none if the command has no such flag.
     pub(crate) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> + use<'a> {
         let values = self.0.try_get_many::<String>(name).ok().flatten();
         values.into_iter().flatten().map(String::as_str)
@@ -98,7 +98,8 @@ impl ParsedFlags {
         self.text(name).map(read).transpose()
     }
 
-    /// `None` as in [`ParsedFlags::number`]; zero and below are refused, and so is infinity.
+    /// Returns the value of a flag as a finite number above 0; `None` if the flag has neither a
+    /// value nor a default. Any other value is an error.
     pub(crate) fn positive(&self, name: &str) -> Result<Option<f64>, String> {
         let read = |value: &str| {
             let number = value.parse().ok().filter(|number: &f64| *number > 0.0);

@@ -54,7 +54,7 @@ pub(crate) fn print_scenario(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// The scenario of a command that needs one.
+/// Returns the positional argument of commands that require a scenario.
 pub(crate) fn scenario_word() -> command_line::Arg {
     command_line::word(
         WORDS,

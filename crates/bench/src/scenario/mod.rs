@@ -375,7 +375,8 @@ mod tests {
         }
     }
 
-    /// The background of ten million clients shares no topic with the publishers.
+    /// Returns the expected deliveries per second of a plan. The group `background` of ten million
+    /// clients is skipped, since its topics are never published.
     fn delivered_per_s(scenario: &Scenario, plan: &LoadPlan) -> f64 {
         let mut rng = BenchRng::new(1);
         let mut wanted = ConsumerIndex::default();

@@ -4,7 +4,8 @@ use super::*;
 use crate::report::grouping::group_by_load;
 use serde_json::json;
 
-/// A run of a comparison: throughput, 99th percentile, lost of 1,000 deliveries.
+/// Returns the report of a run in a comparison, with this throughput, 99th percentile, and number
+/// of lost deliveries of 1,000.
 fn run(broker: &str, round: u64, (received, p99, lost): (f64, f64, u64)) -> Value {
     let faults = if lost > 0 { vec![format!("{lost} deliveries were lost")] } else { vec![] };
     json!({
