@@ -52,7 +52,7 @@ pub(crate) fn command() -> Command {
     broker_command("serve", "Runs the broker").override_usage("godwit serve [OPTIONS]")
 }
 
-/// A command that takes every option.
+/// Returns a command with all options of the broker as arguments.
 pub(crate) fn broker_command(name: &'static str, about: &'static str) -> Command {
     command_line::command(name, about, FLAGS).args(flags::option_arguments())
 }

@@ -244,7 +244,8 @@ impl StdinLines {
     }
 }
 
-/// Error of a connection that the broker or the network ended.
+/// Returns the error for a connection that the broker or the network closed, with exit code
+/// `EXIT_LOST`.
 pub(super) fn connection_lost(why: &str) -> ClientError {
     ClientError::new(EXIT_LOST, format!("the connection was lost: {why}"))
 }

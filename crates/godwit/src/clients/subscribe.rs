@@ -373,7 +373,8 @@ fn clear_retained_packet(topic: &str) -> Packet<'_> {
     })
 }
 
-/// Error of a DISCONNECT. Only some reasons permit a reconnect.
+/// Returns the error for a received DISCONNECT. `EXIT_LOST`, which permits a reconnect, is for some
+/// reasons only.
 fn disconnect_error(reason: ReasonCode) -> ClientError {
     let why = format!("the broker ended the connection: {reason}");
     match reason {

@@ -392,7 +392,7 @@ impl fmt::Display for OptionError {
     }
 }
 
-/// The key of the option that was probably meant.
+/// Returns the key of the option that the user probably meant, if any.
 fn meant_option(key: &str) -> Option<&'static str> {
     let last = key.rsplit('.').next().unwrap_or(key);
     let by_key = config::nearest::nearest_word(key, table::rows().map(|row| row.key));
@@ -401,7 +401,7 @@ fn meant_option(key: &str) -> Option<&'static str> {
     by_key.or_else(by_name)
 }
 
-/// "x is no option", with the key that was probably meant.
+/// Returns the error text for an unknown key, with the key that was probably meant.
 fn unknown_option(key: &str) -> String {
     match meant_option(key) {
         Some(meant) => format!("{key} is not an option, did you mean {meant}?"),

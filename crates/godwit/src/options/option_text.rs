@@ -5,7 +5,8 @@ use super::table::{ProgramOption, rows, rows_of};
 use config::row::{OptionRow, OptionScope};
 use std::fmt::Write as _;
 
-/// Every option, those of tables as well, which a file alone can have.
+/// Returns the output of `godwit options`: every option, and the options of tables, which only a
+/// file can contain.
 pub(crate) fn list() -> String {
     let mut list = String::new();
     list_lines(rows(), &mut list);
@@ -26,7 +27,7 @@ fn list_lines<'a, S: 'a>(rows: impl Iterator<Item = &'a OptionRow<S>>, out: &mut
     }
 }
 
-/// The options of one kind of table, under the table's name.
+/// Appends the options of one kind of table, below the table's name.
 fn table_list<S>(name: &str, rows: &[OptionRow<S>], out: &mut String) {
     let _ = write!(out, "\nEach [[{name}]] has:\n");
     list_lines(rows.iter(), out);
