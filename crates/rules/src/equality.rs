@@ -60,8 +60,8 @@ impl Value<'_> {
         })
     }
 
-    /// Whether values of these kinds may be equal in the modes where a text is only equal to text
-    /// or bytes.
+    /// Whether the kinds of two values permit equality in a mode other than `EqualityMode::Loose`:
+    /// a text then equals only text and bytes.
     fn can_equal(&self, other: &Value<'_>, sameness: EqualityMode) -> bool {
         let number = |value: &Value<'_>| matches!(value, Value::Int(_) | Value::Float(_));
         if sameness == EqualityMode::Numeric && number(self) && number(other) {

@@ -22,7 +22,7 @@ enum RowTemplateStep {
 }
 
 impl RowTemplate {
-    /// Or what is wrong with it, and what would be right.
+    /// Parses a template. The error contains the invalid placeholder and the valid forms.
     pub fn parse(text: &str) -> Result<RowTemplate, String> {
         let template = TextTemplate::parse(text, |inside| {
             parse_placeholder(inside).ok_or_else(|| {

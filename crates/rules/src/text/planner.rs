@@ -511,7 +511,7 @@ fn operator(op: &BinaryOperator) -> Option<Operator> {
     })
 }
 
-/// The names of an alias before its first index.
+/// Returns the names of an alias before its first index: `a` and `b` of `a.b[1].c`.
 fn leading_keys(alias: &[AliasStep]) -> Vec<String> {
     let key = |step: &AliasStep| match step {
         AliasStep::Key(name) => Some(name.to_string()),
