@@ -102,7 +102,8 @@ fn parse_truth(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Parser of a value that the program checks itself. Help and completions show `words`.
+/// Returns a parser that accepts any value, because the program checks the value itself. Help and
+/// completions show `words`.
 pub fn suggested_values(words: &'static [&'static str]) -> ValueParser {
     ValueParser::new(SuggestedValues(words))
 }
@@ -149,12 +150,12 @@ pub fn command<'a>(
         .arg(help)
 }
 
-/// Positional arguments: any number, any bytes.
+/// Returns the positional arguments `name` of a command: any number of them, with any bytes.
 pub fn words(name: &'static str, doc: &'static str) -> Arg {
     Arg::new(name).help(doc).num_args(0..).value_parser(value_parser!(OsString))
 }
 
-/// Required positional argument `name`; help shows the name `shown`.
+/// Returns the required positional argument `name`; help shows the name `shown`.
 pub fn word(name: &'static str, shown: &'static str, doc: &'static str) -> Arg {
     words(name, doc).num_args(1).required(true).value_name(shown)
 }

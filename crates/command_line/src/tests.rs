@@ -1,4 +1,4 @@
-//! Lines of every kind of flag.
+//! Tests of parsing, help and completions, with a flag of every kind.
 
 use super::*;
 
