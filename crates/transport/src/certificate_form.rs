@@ -396,8 +396,8 @@ impl<'a> CandidateChain<'a> {
         CandidateChain { steps }
     }
 
-    /// Largest number of intermediate certificates between the certificate and the anchor with
-    /// `subject` (in DER).
+    /// Returns the largest number of intermediate certificates between the certificate and the
+    /// anchor with `subject` (in DER).
     fn longest_below(&self, subject: &[u8]) -> usize {
         self.steps.iter().rposition(|step| is_issued_by(step, subject)).unwrap_or(0)
     }
@@ -412,7 +412,8 @@ fn is_issued_by(certificates: &[X509Certificate<'_>], subject: &[u8]) -> bool {
     certificates.iter().any(|own| own.issuer().as_raw() == subject)
 }
 
-/// RFC 5280, 4.2.1.12: an extended key usage, if present, must include this purpose.
+/// Checks that an extended key usage, if present, includes the purpose `usage` (RFC 5280,
+/// 4.2.1.12).
 fn check_extended_use(
     certificate: &X509Certificate<'_>,
     usage: CertificateUse,
@@ -444,7 +445,7 @@ fn is_signed_by(certificate: &X509Certificate<'_>, issuer: &X509Certificate<'_>)
         && certificate.verify_signature(Some(issuer.public_key())).is_ok()
 }
 
-/// The public key of a certificate as SubjectPublicKeyInfo in DER.
+/// Returns the public key of a certificate, as a DER-encoded SubjectPublicKeyInfo.
 pub fn public_key(certificate: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
     let parsed = parse(certificate)?;
     Some(SubjectPublicKeyInfoDer::from(parsed.public_key().raw.to_vec()))

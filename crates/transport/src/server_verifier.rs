@@ -86,7 +86,7 @@ impl PrivateCaVerifier {
     }
 }
 
-/// Returns the verifier; `None` without anchors.
+/// Returns webpki's verifier with these trust anchors; `None` if there are no anchors.
 fn verifier_for_anchors<'a>(
     anchors: impl Iterator<Item = &'a CertificateDer<'static>>,
     provider: &Arc<CryptoProvider>,
