@@ -467,7 +467,8 @@ struct ScanSnapshot {
 }
 
 impl ScanSnapshot {
-    /// The last key up to which the snapshot is complete, or `None` if it covers all keys.
+    /// Returns the last key up to which the snapshot is complete, or `None` if all keys are
+    /// covered.
     fn known_upto(&self) -> Option<Vec<u8>> {
         (self.active.len() == SNAPSHOT_PAIRS)
             .then(|| self.active.last().map(|pair| pair.0.clone()))?
