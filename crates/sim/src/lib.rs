@@ -58,7 +58,7 @@ macro_rules! transcripts {
 #[cfg(not(test))]
 pub mod protocol;
 
-/// Every transcript of the protocol.
+/// Returns every transcript of the protocol.
 #[cfg(not(test))]
 pub fn transcripts() -> impl Iterator<Item = &'static Transcript> {
     protocol::CHAPTERS.iter().flat_map(|chapter| chapter.iter())

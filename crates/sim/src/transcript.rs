@@ -26,7 +26,8 @@ pub fn check(text: &str) {
     check_at(text, Location::caller().file());
 }
 
-/// Like [`check`], for the transcripts of `file`, which error messages name.
+/// Runs a transcript like [`check`]. Error messages contain `file`, the source file of the
+/// transcript.
 pub fn check_at(text: &str, file: &str) {
     let script = match ParsedTranscript::parse(text) {
         Ok(script) => script,
@@ -183,7 +184,7 @@ struct TranscriptClient {
 }
 
 impl Drop for TranscriptRunner<'_> {
-    /// After a panic in the broker, prints the output so far.
+    /// Prints the output so far if the broker has panicked.
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("the broker stopped after\n\n{}", self.came);
@@ -432,7 +433,8 @@ fn wrap(line: &str, columns: usize) -> Vec<String> {
 
 const COLUMNS_MAX: usize = 100;
 
-/// `file!()` is relative to the workspace, tests run in their package.
+/// Returns the path of a source file named by `file!()`: that path is relative to the workspace,
+/// and tests run in the folder of their package.
 fn find_source(file: &str) -> Option<PathBuf> {
     let mut folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     loop {

@@ -83,7 +83,8 @@ impl SimWorld {
     /// Default address of clients: 127.0.0.1.
     pub const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    /// `rng`, if given, determines the order of events; otherwise the order is fixed.
+    /// Creates a world with `shards` shards. `rng`, if given, determines the order of events;
+    /// otherwise the order is fixed.
     pub fn new(options: BrokerOptions, shards: usize, seed: u64, rng: Option<SimRng>) -> SimWorld {
         let write_bytes_max = options.write_bytes_max as usize;
         let options = Arc::new(options);
