@@ -14,7 +14,8 @@ struct InstallStep {
     install: fn() -> Result<(), String>,
 }
 
-/// Returns the folder of the clients from PyPI and npm.
+/// Returns the folder of the MQTT clients and other libraries from PyPI, npm and Maven that tests
+/// use.
 pub(crate) fn clients_folder() -> PathBuf {
     target_folder().join("clients")
 }

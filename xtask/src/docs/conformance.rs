@@ -50,7 +50,8 @@ pub(super) fn write(tree: &SourceTree) -> Result<String, String> {
     if bare.is_empty() { Ok(document(&lists, &rows, &clients)) } else { Err(bare.join("\n")) }
 }
 
-/// The statements that the client half claims. Each binds a client, and has code and a test there.
+/// Returns the statements that the client's part of the protocol claims. Each must bind a client,
+/// and have code and a test there.
 fn client_rows<'a>(
     lists: &'a StatementLists,
     claimed: &BTreeMap<ClauseId, ClauseEvidence>,
@@ -335,7 +336,7 @@ mod tests {
         );
     }
 
-    /// The tree with a file of the client half.
+    /// Returns a source tree with a file of the client's part.
     fn tree_with_client(code: &str, client: &str) -> SourceTree {
         let mut files = tree(code, VECTORS, SAME).files;
         let (path, bytes) = ("crates/mqtt/src/client/ids.rs".to_string(), client.len() as u64);
