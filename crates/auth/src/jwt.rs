@@ -58,14 +58,15 @@ pub struct JwtClaimNames {
     pub matched: MatchedNames,
 }
 
-/// Names of CONNECT that have to be those of the token.
+/// Names that must be equal in CONNECT and in the token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatchedNames {
     pub user: bool,
     pub client_id: bool,
 }
 
-/// Clocks of two hosts differ: so much earlier a token may be used.
+/// Tolerance in seconds for a token that is not valid yet, because the clocks of two hosts may
+/// differ.
 const EARLY_S: u64 = 5;
 const NO_KEY: &str = "no key of ours signed the token";
 const OTHER_ISSUER: &str = "the token is of another issuer";
@@ -240,7 +241,8 @@ fn read_groups(value: &Value) -> Result<Vec<Arc<str>>, &'static str> {
     names.ok_or("the token's groups are not names")
 }
 
-/// `HEADER.BODY.SIGNATURE`, of which only the first is understood yet.
+/// A token `HEADER.BODY.SIGNATURE`, of which only the header is parsed: the header names the key
+/// that verifies the signature.
 pub(super) struct ParsedJwt<'a> {
     header: Value,
     text: &'a str,

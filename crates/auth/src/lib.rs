@@ -67,7 +67,8 @@ use tracing::info;
 /// the backends.
 pub struct Authenticator {
     state: Mutex<AuthenticatorState>,
-    /// Signalled for new requests in the queue: one for each `AuthThreadClass`.
+    /// Condition variables of the waiting threads, one for each `AuthThreadClass`; signalled for
+    /// each new request.
     wakeups: [Condvar; 2],
 }
 
@@ -80,7 +81,8 @@ struct AuthenticatorState {
     refusals: LimitedLog,
     /// Limits log lines about addresses with too many failures.
     barred_sources: LimitedLog,
-    /// Threads of each class, and those of them that wait at their bell.
+    /// Number of threads of each `AuthThreadClass` (`threads`), and of those that wait in `wakeups`
+    /// (`idle`).
     threads: [usize; 2],
     idle: [usize; 2],
 }

@@ -50,11 +50,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A backend with a client known to it.
+/// A backend under test, and requests with valid and invalid credentials.
 struct ContractSubject {
     backend: Arc<dyn AuthBackend>,
     right: AuthRequest,
-    /// The same client with credentials of another client.
+    /// Request of the client in `right`, with credentials of another client.
     wrong: AuthRequest,
     /// A client that the backend does not know.
     stranger: AuthRequest,

@@ -10,8 +10,9 @@ pub(super) struct ServerProcess {
     child: Child,
 }
 
-/// A part of the shell stops the server when its input is closed, by us or by our end; the other
-/// part ends with the server.
+/// Shell script that runs a server as its child. The script stops the server with `signal` when
+/// stdin is closed, by the test or by the end of the test process; when the server ends, so does
+/// the script.
 const GUARD: &str = r#"
     signal=$1; shift; exec 3<&0; "$@" </dev/null 3<&- & server=$!
     { read -r _ <&3; kill -"$signal" $server; } >/dev/null 2>&1 &

@@ -4,7 +4,7 @@ use super::{AuthOptionTables, AuthOptionTarget};
 use config::row::{OptionRow, OptionScope, PATH, count};
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Options common to all such servers.
+    /// Rows of the options `auth.backend_*`, common to all such servers.
     pub const BACKENDS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.backend_ca",

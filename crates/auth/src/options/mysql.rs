@@ -1,4 +1,4 @@
-//! Options of MySQL or MariaDB.
+//! Options of authentication and rules with a MySQL or MariaDB server.
 
 use super::tables::{any_query, query, user_query};
 use super::{AuthOptionTables, AuthOptionTarget};
@@ -14,7 +14,7 @@ const URL: OptionKind = OptionKind::Text {
     },
 };
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Options `auth.mysql_*`.
+    /// Rows of the options `auth.mysql_*`.
     pub const MYSQL: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.mysql_rules",

@@ -1,4 +1,4 @@
-//! Options of PostgreSQL.
+//! Options of authentication and rules with a PostgreSQL server.
 
 use super::tables::{any_query, query, user_query};
 use super::{AuthOptionTables, AuthOptionTarget};
@@ -14,7 +14,7 @@ const URL: OptionKind = OptionKind::Text {
     },
 };
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Options `auth.postgres_*`.
+    /// Rows of the options `auth.postgres_*`.
     pub const POSTGRES: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.postgres_rules",

@@ -1,4 +1,4 @@
-//! Options of Redis.
+//! Options of authentication and rules with a Redis server.
 
 use super::{AuthOptionTables, AuthOptionTarget};
 use crate::tables::redis::RedisCommand;
@@ -23,7 +23,7 @@ const RULES: OptionKind = OptionKind::Text {
 };
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Options `auth.redis_*`.
+    /// Rows of the options `auth.redis_*`.
     pub const REDIS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.redis_rules",

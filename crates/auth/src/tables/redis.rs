@@ -1,4 +1,4 @@
-//! Redis: a client is a hash, and so are its rules.
+//! Users and rules in Redis: the credentials of a client are one hash, and the rules another.
 
 use super::{action_word, collect_permissions, read_proof};
 use crate::acl::entry::AclEntry;
