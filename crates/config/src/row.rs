@@ -32,11 +32,12 @@ pub struct OptionRow<S> {
 pub enum OptionScope {
     /// The table `[[group]]`: the option applies to the clients of the group.
     Group,
-    /// A `[[bridge]]` or `[[gateway]]`, for the link's session at this broker.
+    /// The table `[[bridge]]` or `[[gateway]]`: the option applies to the link's session at this
+    /// broker.
     Link,
-    /// A `[[listener]]`, for the clients which connect to the listener.
+    /// The table `[[listener]]`: the option applies to the clients which connect to the listener.
     Listener,
-    /// A `[[sink]]`, for the sink's session at this broker.
+    /// The table `[[sink]]`: the option applies to the sink's session at this broker.
     Sink,
 }
 
