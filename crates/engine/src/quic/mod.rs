@@ -69,9 +69,9 @@ pub(crate) struct QuicConnectionKey {
 
 /// QUIC items carried by a [`RingItem`].
 pub(crate) enum QuicMessage {
-    /// To a QUIC connection: a datagram, or an answer of its endpoint.
+    /// An event for a QUIC connection on another shard: a datagram, or an answer of its endpoint.
     ConnectionEvent { name: QuicConnectionKey, event: ConnectionEvent },
-    /// To the endpoint on shard 0, from a connection on another shard.
+    /// An event for the endpoint on shard 0, from a connection on another shard.
     EndpointEvent { name: QuicConnectionKey, event: EndpointEvent },
     /// A QUIC connection on its way to the shard of its client, with the socket of the control
     /// stream.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) struct CertificateResolver {
-    /// In the order of the options; the first is for a client without a matching server name (SNI).
+    /// Certificates in the order of the options; the first is for a client without a matching
+    /// server name (SNI).
     certificates: Vec<NamedCertificate>,
 }
 
