@@ -115,7 +115,8 @@ pub struct BrokerOptions {
     /// Connections from one address to one listener. 0 is unlimited, here and below.
     pub address_connections_max: u32,
     pub address_connections_per_s: u32,
-    /// Asked where no rule of `permissions` applies; ignored without `permissions`.
+    /// Authorization server for actions to which no rule of `permissions` applies; ignored without
+    /// `permissions`.
     pub authz: Option<AuthzOptions>,
     /// Subscriptions which the broker makes for every client.
     pub auto_subscriptions: Arc<[AutoSubscription]>,
@@ -179,9 +180,11 @@ pub struct BrokerOptions {
     pub qos_max: u8,
     /// Longest time that a message waits in a session's queue, in seconds; `u32::MAX` is unlimited.
     pub queue_age_s_max: u32,
-    /// `u64::MAX` selects a default which depends on where the queue is: see `queue_bounds`.
+    /// Largest number of bytes in a session's queue. `u64::MAX` selects a default, which depends on
+    /// where the queue is: see `queue_bounds`.
     pub queue_bytes_max: u64,
-    /// `u32::MAX` selects the default of `queue_bounds`.
+    /// Largest number of messages in a session's queue; `u32::MAX` selects the default of
+    /// `queue_bounds`.
     pub queue_messages_max: u32,
     pub queue_policy: QueuePolicy,
     /// Whether QoS 0 messages are queued for a disconnected client. For a congested client they
@@ -197,7 +200,7 @@ pub struct BrokerOptions {
     pub rewrites: Arc<[TopicRewrite]>,
     /// Rules that receive messages and events, in addition to their delivery.
     pub rules: Arc<[Rule]>,
-    /// For 3.x clients with Clean Session 0, in seconds; `u32::MAX` never expires.
+    /// Session expiry of 3.x clients with Clean Session 0, in seconds; `u32::MAX` never expires.
     pub session_expiry_s_default: u32,
     pub session_expiry_s_max: u32,
     pub shared_available: bool,

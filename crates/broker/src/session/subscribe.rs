@@ -1,4 +1,4 @@
-//! SUBSCRIBE and UNSUBSCRIBE.
+//! Handling of SUBSCRIBE and UNSUBSCRIBE.
 
 use crate::connection::conn::{CloseReason, ConnState, PendingSubAck};
 use crate::connection::reason_string::encode_with_reason;
