@@ -342,7 +342,7 @@ fn is_mostly_removals(tables: &[Arc<SortedTable>]) -> bool {
     3 * removals > entries && entries > 0
 }
 
-/// Above all size classes: an unreadable table is never merged.
+/// Size class of an unreadable table, above all others: such a table is never merged.
 const UNREADABLE_TIER: u32 = u32::MAX;
 
 /// Number of tables of a size class that are merged into one, and the base of the size classes.

@@ -130,5 +130,6 @@ pub(crate) const MARK: &str = "mark";
 const MAGIC: &[u8; 8] = b"GODWITST";
 const MARK_MAGIC: &[u8; 4] = b"GWMK";
 
-/// A sector of any disk, so that one write never affects both slots.
+/// Distance of the two slots in bytes. At least a sector of any disk, so that one write never
+/// affects both.
 const SLOT: u64 = 4096;

@@ -440,7 +440,7 @@ const FOOT: usize = 48;
 /// Target size of a block in bytes. A lookup reads one block, and an iteration one at a time.
 const BLOCK: usize = 8 << 10;
 
-/// Far above the size of any value: `find_block` searches no further.
+/// Largest length of a block that `find_block` tries, in bytes; far above the size of any value.
 const BLOCK_MAX: u64 = 1 << 30;
 
 /// Bytes of a table under construction that are buffered before each write and sync.
