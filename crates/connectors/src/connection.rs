@@ -1,4 +1,5 @@
-//! A connection of a link while bytes go in both directions.
+//! A connection of a link: the stream in both directions, with the received bytes that are not
+//! parsed yet.
 
 use std::io;
 use std::pin::Pin;

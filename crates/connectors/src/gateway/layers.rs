@@ -27,7 +27,8 @@ use zmtp_sp::{MultipartMessage, SocketProtocol, SpTransport};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const A_WHILE: Duration = Duration::from_millis(300);
-/// Larger than the buffer of the pipe, and smaller than the buffer of TLS.
+/// Length of a payload in bytes: larger than the buffer of the pipe, and smaller than the buffer of
+/// TLS.
 const BODY: usize = 20_000;
 /// Bytes of a message in the stream: a length field of 8 bytes, and the payload.
 const ON_THE_WIRE: usize = 8 + BODY;

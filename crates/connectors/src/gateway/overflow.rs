@@ -109,7 +109,7 @@ mod tests {
 
     const TERMS: ServerLimits =
         ServerLimits { qos_max: QoS::AtLeastOnce, ..ServerLimits::UNSTATED };
-    /// More than may wait for this broker's acknowledgement.
+    /// Number of messages: more than may wait for this broker's acknowledgement.
     const TALK: usize = 1500;
     const LARGE: usize = 30_000;
 

@@ -508,7 +508,7 @@ fn it_stops_where_its_session_is_gone_and_does_not_come_again() {
     });
 }
 
-/// More messages than may wait for acknowledgements of this broker.
+/// Number of messages: more than may wait for acknowledgements of this broker.
 const MANY: usize = 1500;
 
 /// A pair with short queues of peers, and `count` messages waiting for its peer.

@@ -218,7 +218,8 @@ fn push_segment(value: &str, path: &mut String) {
     }
 }
 
-/// Three characters for each byte make a name which file systems accept.
+/// Largest number of bytes of a value in a path. Each may become three characters, and file systems
+/// accept names of that length.
 const SEGMENT_BYTES_MAX: usize = 60;
 
 #[cfg(test)]
