@@ -1,4 +1,4 @@
-//! `docs/import.md`, from the tables.
+//! Generates `docs/import.md` from the tables of keys.
 
 use super::row::{ImportRow, ImportTarget};
 use super::{PROJECTS, SourceProject};

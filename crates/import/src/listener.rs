@@ -80,7 +80,7 @@ pub(super) struct DraftListener {
     pub(super) closed: Option<String>,
     /// Why the listener must not be written: it would admit more clients than the original.
     pub(super) refusals: Vec<String>,
-    /// mosquitto's `psk_hint` and similar, until all lines are read.
+    /// Whether mosquitto's key `psk_hint` was read; evaluated after the last line.
     pub(super) has_psk_hint: bool,
     pub(super) has_tls_key: bool,
     pub(super) interface: String,

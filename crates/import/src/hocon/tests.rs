@@ -1,4 +1,4 @@
-//! The language, and that no text crashes or stalls the reader.
+//! Tests of the HOCON parser: the syntax, and that no text crashes or stalls the parser.
 
 use super::*;
 use std::path::Path;
