@@ -71,13 +71,16 @@ pub(crate) enum LatencySampler {
     Connect,
     /// Time from SUBSCRIBE to SUBACK.
     Subscribe,
-    /// Intended time to write (QoS 0), PUBACK (QoS 1) or PUBCOMP (QoS 2).
+    /// Time from the intended time of a message to its write (QoS 0), PUBACK (QoS 1) or PUBCOMP
+    /// (QoS 2).
     Pub,
-    /// Intended time of publishing to arrival at a consumer.
+    /// Time from the intended time of a message to its arrival at a consumer.
     Sub,
-    /// Loss of a connection to the next CONNACK, or to SUBACK for a client with `subscribe`.
+    /// Time from the loss of a connection to the next CONNACK, or to SUBACK for a client with
+    /// `subscribe`.
     Reconnect,
-    /// Intended time to actual sending: the tester's part of `Pub` and `Sub`.
+    /// Time from the intended time of a message to its sending: the tester's part of `Pub` and
+    /// `Sub`.
     Lateness,
 }
 

@@ -372,7 +372,8 @@ fn table_row(step: &RampStep) -> String {
     )
 }
 
-/// Per cent. A step above the wanted use by more than this ends the climb and is not recommended.
+/// Percentage points. A step whose processor use exceeds the wanted use by more ends the ramp and
+/// is not recommended.
 const OVERSHOOT: f64 = 10.0;
 const ACHIEVED_MIN: f64 = 95.0;
 

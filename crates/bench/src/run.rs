@@ -1,4 +1,4 @@
-//! `scenarios`, `show` and `run`.
+//! The commands `scenarios`, `show` and `run`.
 
 use crate::flags::{ParsedFlags, WORDS, parse_line};
 use crate::limits::THREADS_MAX;

@@ -1,4 +1,4 @@
-//! Command lines of `conn`, `pub` and `sub`.
+//! Tests of the command lines of `conn`, `pub` and `sub`.
 
 use super::console::format_span;
 use super::*;

@@ -1,4 +1,4 @@
-//! When things are due: queues of equal intervals, and a timer finer than a poller's milliseconds.
+//! Schedules of clients: queues of equal intervals, and a timer finer than a poller's milliseconds.
 
 use crate::clock::SECOND_NS;
 use crate::limits::GRID_NS;

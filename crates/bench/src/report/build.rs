@@ -1,4 +1,5 @@
-//! From an outcome to the document. Latencies are milliseconds, rates are a second.
+//! Builds the JSON document of a report from the outcome of a test. Latencies are in milliseconds,
+//! rates per second.
 
 use super::host::{command_of, host_facts};
 use super::samplers::{failed_in, ms, of_second, overview, percentiles, samplers};

@@ -1,4 +1,4 @@
-//! Sentences for runs with known figures.
+//! Tests of the conclusions for runs with known figures.
 
 use super::*;
 use crate::report::grouping::group_by_load;
