@@ -1,4 +1,5 @@
-//! Has the linker put together what runs first: see `start.ld`.
+//! Passes the linker script `start.ld` to the linker, which keeps the functions of a start
+//! together.
 
 use std::env;
 

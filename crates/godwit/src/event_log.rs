@@ -1,4 +1,4 @@
-//! Turns what the broker noted into log lines: which module, which level, which fields.
+//! Converts events of the broker to log lines, each with a module, a level and fields.
 
 use broker::routing::namespace::split_client_id;
 use broker::{BrokerEvent, WithheldKind};

@@ -1,9 +1,10 @@
-//! The middle layer: `GODWIT_SECTION__KEY=value`.
+//! Options from the environment, `GODWIT_SECTION__KEY=value`: they override a file, and flags
+//! override them.
 
 use super::table;
 use super::{OptionError, OptionOrigin, OptionPlan, unknown_option};
 
-/// Names the file to read, where no `--config` does.
+/// Environment variable that names the configuration file if `--config` is not given.
 pub(crate) const CONFIG: &str = "GODWIT_CONFIG";
 
 pub(super) fn read_environment(
