@@ -1,4 +1,5 @@
-//! Text with places for what a row has: `sensors/${id}/${payload.kind}`, and `${.}` for all of it.
+//! Text with placeholders for values of a row: `sensors/${id}/${payload.kind}`, and `${.}` for the
+//! whole row.
 
 use crate::budget::{Budget, RunError};
 use crate::value::{Value, ValueMap};
