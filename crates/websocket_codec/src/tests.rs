@@ -1,4 +1,5 @@
-//! Frames of both sides, in literal bytes and in all sizes.
+//! Tests of encoding and decoding frames of both sides, with literal bytes and payloads of all
+//! sizes.
 
 use crate::*;
 
