@@ -133,7 +133,8 @@ fn read_result(
 /// and fails.
 const EMQX_EXPIRE_AT_MAX: i64 = 253_402_300_799;
 
-/// Returns why EMQX 5 would refuse an answer that is accepted as `json`.
+/// Returns the reason for which EMQX 5 would refuse an answer that is accepted as `json`; `None` if
+/// EMQX would accept the answer.
 fn not_of_emqx(body: &Value, is_json: bool) -> Option<&'static str> {
     let expires = body.get("expire_at").filter(|at| is_json && !at.is_null());
     let is_time = |at: &Value| at.as_i64().is_some_and(|at| at <= EMQX_EXPIRE_AT_MAX);

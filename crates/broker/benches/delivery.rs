@@ -1,8 +1,8 @@
-//! What a delivery costs without the kernel: `cargo bench -p broker --bench delivery`. The clock
-//! runs while the shard does, from a publisher's bytes to the receiver's acknowledgement.
+//! Cost of a delivery without the kernel: `cargo bench -p broker --bench delivery`. Time is
+//! measured only while the shard runs, from a publisher's bytes to the receiver's acknowledgement.
 //!
 //! `delivery count PATH QOS TURNS` runs one path once, for `valgrind --tool=callgrind`: the
-//! difference between two numbers of turns is what so many messages cost.
+//! difference between two numbers of turns is the cost of as many messages.
 
 use broker::authorization::acl_rules::{self, AclRuleSet, TopicPattern};
 use broker::rules::{Rule, RuleActions};

@@ -1,5 +1,5 @@
-//! What many subscriptions, sessions, retained and cached messages cost, in time and memory:
-//! `cargo bench -p broker -- [topics|sessions|retained|cached]`. Results stand in
+//! Time and memory that many subscriptions, sessions, retained and cached messages cost:
+//! `cargo bench -p broker -- [topics|sessions|retained|cached]`. Results are in
 //! docs/benchmarks.md.
 
 #[path = "../tests/scale/crowd.rs"]

@@ -9,8 +9,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 impl ShardDriver {
-    /// Returns how long to wait before the next turn, zero for no sleep. Before a sleep the shard
-    /// marks itself as asleep in its [`ShardWaker`], and then looks into its rings once more.
+    /// Returns the time to wait before the next turn: zero for no sleep, and `None` to wait for an
+    /// event without a limit. Before a sleep the shard marks itself as asleep in its
+    /// [`ShardWaker`], and then looks into its rings once more.
     pub(crate) fn prepare_sleep(&mut self, now: Instant) -> Option<Duration> {
         let timeout = self.next_timeout(now);
         self.wake_at = timeout.map(|timeout| now + timeout);

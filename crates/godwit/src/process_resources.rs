@@ -16,7 +16,8 @@ pub(crate) struct ProcessResources {
 
 #[cfg(feature = "bridge")]
 impl ProcessResources {
-    /// Returns what links share with the backends of authentication, and with each other.
+    /// Returns the resources that links share with the backends of authentication, and with each
+    /// other.
     pub(crate) fn links(&self) -> connectors::LinkResources {
         connectors::LinkResources {
             runtime: self.access.runtime.clone(),

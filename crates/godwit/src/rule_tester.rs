@@ -307,7 +307,8 @@ impl RuleTestCommand {
         }
     }
 
-    /// Returns why a broker would not evaluate the rule for this message or event.
+    /// Returns the reason for which a broker would not evaluate the rule for this message or event;
+    /// `None` if the rule is evaluated.
     fn passes_by(&self, plan: &RulePlan, topic: &str) -> Option<String> {
         let filters = || plan.filters().collect::<Vec<_>>().join("\", \"");
         if let Some(EventRow { name, .. }) = self.event {

@@ -97,7 +97,7 @@ pub(super) struct ActionCondition {
 
 #[derive(Default)]
 pub(super) struct TopicCondition {
-    /// Every topic, including topics that begin with `$`.
+    /// Whether the rule is for every topic, including topics that begin with `$`.
     pub(super) is_every: bool,
     /// A filter that in the original also denies topics that begin with `$`, and does not here.
     pub(super) misses_dollar: Option<String>,

@@ -40,8 +40,8 @@ impl AnswerLimit {
         self.0.round_trips_left.store(ROUND_TRIPS_MAX, Relaxed);
     }
 
-    /// Starts a pipeline of requests, whose answers arrive during later writes: only the bytes are
-    /// bounded.
+    /// Starts a pipeline of requests: the answers arrive during later writes, so only the bytes are
+    /// bounded and not the round trips.
     pub(crate) fn begin_pipeline(&self) {
         self.begin();
         self.0.round_trips_left.store(usize::MAX, Relaxed);

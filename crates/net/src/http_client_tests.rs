@@ -264,7 +264,7 @@ fn there_are_as_many_connections_as_questions_at_once_and_no_more() {
     }
 }
 
-/// The back-off counts for a server whose connections belong to this pool.
+/// The pool of connections to a server applies the back-off to the HTTP client as well.
 #[test]
 fn nobody_dials_for_a_while_after_a_failure() {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).unwrap().port();

@@ -99,7 +99,7 @@ pub fn has_dot_segments(target: &str) -> bool {
     path.split('/').any(|segment| segment == "." || segment == "..")
 }
 
-/// For logs: scheme, host and port only.
+/// Formats scheme, host and port, for logs; user and password are left out.
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ServerUrl { scheme, host, port, .. } = self;

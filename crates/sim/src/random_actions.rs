@@ -13,8 +13,8 @@ pub const FILTERS: [&str; 8] = ["a", "a/#", "+/b", "#", "b", "long/+/name", "a/+
 pub const GROUPS: [(&str, &str, u8); 2] = [("g", "a/#", 1), ("h", "b", 2)];
 const ACTIONS: usize = 120;
 
-/// The times are chosen so that sums of `PASSES_S` never coincide with an expiry or a delay: at
-/// each check an expiry is clearly over or not.
+/// Lengths of pauses in seconds, chosen so that their sums never coincide with an expiry or a
+/// delay: at each check an expiry is clearly over or not.
 const PASSES_S: [u64; 2] = [7, 20];
 const MESSAGE_EXPIRY_S: u64 = 11;
 const SESSION_EXPIRIES_S: [u32; 3] = [0, 31, FOREVER];

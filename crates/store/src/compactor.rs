@@ -352,7 +352,7 @@ const TIER: usize = 4;
 /// and the store becomes backlogged, but reads stay fast.
 const TABLES_MAX: usize = 256;
 
-/// Number of pairs between two calls of `go_on`.
+/// Number of pairs that a merge writes between two checks (`go_on`) whether to continue.
 const PAIRS_PER_CHECK: usize = 1024;
 
 const RETRY_MIN: Duration = Duration::from_secs(1);

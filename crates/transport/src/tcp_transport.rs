@@ -21,7 +21,8 @@ pub struct TransportLayers {
 #[derive(Debug)]
 pub struct TcpTransport {
     stream: TcpStream,
-    /// Boxed, so a plain connection pays only two pointers.
+    /// TLS of the connection; `None` for plain TCP. Boxed, so a plain connection pays only two
+    /// pointers.
     tls: Option<Box<ClientConnection>>,
     websocket: Option<Box<WebSocketClient>>,
 }

@@ -1,4 +1,4 @@
-//! Tests of two of our sockets against each other, and against bytes from the specifications.
+//! Tests of two sockets of this crate against each other, and against bytes of the standards.
 
 use super::*;
 

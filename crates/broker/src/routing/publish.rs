@@ -310,7 +310,7 @@ impl Shard {
             })
     }
 
-    /// Whether a delayed message, a will or the output of a rule may be retained.
+    /// Whether the limits allow to retain a delayed message, a will or a rule's output at `topic`.
     pub(crate) fn has_room_to_retain(&self, topic: &str) -> bool {
         !self.retained_is_full(topic) && !self.sessions.is_pressure_elevated()
     }

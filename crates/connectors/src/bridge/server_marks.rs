@@ -17,11 +17,12 @@ pub(super) struct ServerMarks {
     notes: Vec<String>,
 }
 
-/// A change of the notes to record before any message passes.
+/// A change of the notes for a connection to a server. The session records the change before any
+/// message passes over the connection.
 pub(super) struct ServerMarksChange {
     pub(super) added: Vec<String>,
     pub(super) removed: Vec<String>,
-    /// Whether messages now come from another server.
+    /// Whether messages now come from another server than before.
     pub(super) moves: bool,
 }
 

@@ -57,7 +57,8 @@ impl UnackedPublishes {
         self.packets.request_count() > 0
     }
 
-    /// Handles PUBACK. Returns the receipt of the request that the message answers.
+    /// Handles PUBACK. Returns `None` if no message has this packet id; otherwise the receipt of
+    /// the request that sent the message, if there is one.
     pub(super) fn acknowledge(&mut self, ack: &PublishAck<'_>) -> Option<Option<SessionReceipt>> {
         match self.packets.acknowledge(PacketType::PubAck, ack) {
             AckOutcome::Complete(UnackedPacket::Publish { packet, receipt }) => {

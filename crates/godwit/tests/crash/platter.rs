@@ -47,7 +47,7 @@ struct DiskFiles {
     bodies: Vec<Option<Vec<u8>>>,
 }
 
-/// How much of the changes without a sync an image has.
+/// Share of the changes made without a sync that an image of the disk contains.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum UnsyncedShare {
     Everything,

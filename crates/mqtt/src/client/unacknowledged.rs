@@ -35,7 +35,7 @@ pub struct UnacknowledgedPacket<T> {
     /// Value that the caller stores for the packet.
     pub value: T,
     pub packet_id: PacketId,
-    /// PUBACK, PUBREC, PUBCOMP, SUBACK or UNSUBACK.
+    /// Type of the outstanding acknowledgement: PUBACK, PUBREC, PUBCOMP, SUBACK or UNSUBACK.
     pub awaits: PacketType,
 }
 

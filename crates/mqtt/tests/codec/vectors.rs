@@ -1,4 +1,4 @@
-//! Replays `vectors/*.txt`: bytes beside what they mean.
+//! Replays `vectors/*.txt`: bytes, each with the packet or the violation that they encode.
 //!
 //! ```text
 //! version  bytes (hex, and quoted ASCII), on as many lines as they need

@@ -63,8 +63,9 @@ impl PostgresDatabase {
     }
 }
 
-/// Returns why the client refuses to send a password: without TLS `tokio-postgres` would send the
-/// password in plain text or as MD5.
+/// Returns the reason to refuse a request for authentication, given the start of the server's
+/// message: without TLS `tokio-postgres` would send the password in plain text or as MD5. `None` if
+/// the method is safe.
 fn weak_proof(head: &[u8]) -> Option<&'static str> {
     match head {
         [b'R', 0, 0, 0, _, 0, 0, 0, 3, ..] => {

@@ -160,8 +160,7 @@ fn an_id_that_is_in_use_there_is_not_asked_with() {
     assert!(pipe.far_heard()[0].starts_with("SUBSCRIBE 8 "));
 }
 
-/// Only a response to an outstanding request counts. Without one the connection pair gives up after
-/// the response timeout.
+/// Without a response to an outstanding request, the pair gives up after the response timeout.
 #[test]
 fn an_answer_that_ends_nothing_is_none() {
     let mut pipe = pipe(terms(ProtocolVersion::V5));

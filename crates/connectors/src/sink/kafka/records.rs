@@ -7,7 +7,7 @@ pub(super) struct KafkaRecord<'a> {
     pub(super) timestamp_ms: u64,
     pub(super) key: Option<&'a [u8]>,
     pub(super) value: &'a [u8],
-    /// Names and values of headers in turn.
+    /// Names and values of headers, alternating.
     pub(super) headers: &'a [Vec<u8>],
 }
 

@@ -217,7 +217,8 @@ impl NatsAcks {
     }
 }
 
-/// Returns why the server would close the connection for a message of this size, or `None`.
+/// Returns the reason for which the server would close the connection for a message of this size;
+/// `None` if the size is allowed.
 fn describe_oversize(subject_bytes: usize, bytes: usize, bytes_max: usize) -> Option<String> {
     if bytes > bytes_max {
         return Some(format!("{bytes} bytes with its headers, and it takes {bytes_max}"));
