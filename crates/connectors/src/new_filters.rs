@@ -63,8 +63,8 @@ impl NewLinkFilters {
 }
 
 impl LocalSession {
-    /// Removes the notes of new filters, once: the caller's connection delivers the retained
-    /// messages.
+    /// Removes the notes of the new filters from the session, and empties `fresh`: the caller's
+    /// connection delivers the retained messages.
     pub async fn request_retained(&mut self, fresh: &mut NewLinkFilters) -> Result<(), String> {
         if !fresh.all.is_empty() {
             self.subscribe(&[], &fresh.notes().collect::<Vec<_>>()).await?;

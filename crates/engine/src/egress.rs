@@ -41,8 +41,8 @@ impl ShardDriver {
         self.out.note_lane_lengths();
     }
 
-    /// Closes our side of a connection. The peer can read our last packets, and older unsent bytes,
-    /// before a reset: the socket lingers for `LINGER_MS`.
+    /// Closes the server's side of a connection. The peer can read the last packets, and older
+    /// unsent bytes, before a reset: the socket lingers for `LINGER_MS`.
     pub(crate) fn close_connection(&mut self, index: u32) {
         if self.hosts_relay(index) {
             return self.drop_socket(index);

@@ -253,7 +253,8 @@ impl ShardDriver {
         self.close_connection(index);
     }
 
-    /// Sends the closing records of the layers, before our side of the stream is shut down.
+    /// Sends the closing records of the layers, before the server's side of the stream is shut
+    /// down.
     pub(crate) fn close_stack(&mut self, index: u32) {
         let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
         if let Some(mut layers) = socket.stack.take() {

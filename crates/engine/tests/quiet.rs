@@ -37,7 +37,7 @@ fn waiting_for_a_client_that_does_not_read_costs_nothing() {
     client.set_write_timeout(Some(Duration::from_millis(300))).expect("a socket");
     let mut publish = b"\x30\x83\x80\x04\0\x01t".to_vec();
     publish.resize(4 + 3 + 65536, b'x');
-    // Our answers grow no further, so that at last nothing more is read of it either.
+    // The unsent answers stop growing, so in the end no more is read from the client either.
     let mut sent = 0;
     while sent < 640 && client.write_all(&publish).is_ok() {
         sent += 1;

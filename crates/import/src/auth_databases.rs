@@ -252,8 +252,8 @@ pub(super) fn read_map(entry: &ConfigEntry<'_>) -> Result<ImportValue, String> {
     ))
 }
 
-/// Parameters of a question of NanoMQ's by HTTP. `%m`, which the file of its packages has, is a
-/// mount point there and always empty.
+/// Reads the parameters of NanoMQ's HTTP requests for authentication or access. `%m`, which the
+/// file in NanoMQ's packages has, is a mount point there and always empty.
 pub(super) fn read_params(draft: &mut ConfigDraft, entry: &ConfigEntry<'_>) -> Result<(), String> {
     let mut said = match entry.node.text() {
         Some(_) => read_pairs(entry)?,

@@ -1,6 +1,6 @@
 //! TLS, WebSocket or QUIC for a blocking client: a thread relays bytes between the transport and
 //! one end of a socket pair, in both directions independently, so that a broker that does not read
-//! cannot stop our reads. The client uses the other end as an ordinary socket.
+//! cannot stop the client's reads. The client uses the other end as an ordinary socket.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};

@@ -48,7 +48,7 @@ pub struct NetworkConditions {
     pub loss_percent: f64,
     /// Percentage of packets that are delayed by `reorder_delay` in addition.
     pub reorder_percent: f64,
-    /// Additional delay of such packets, during which later packets overtake them.
+    /// Additional delay of reordered packets, during which later packets overtake them.
     pub reorder_delay: Duration,
     /// Bytes per second in each direction; 0 is no limit.
     pub bytes_per_s: u64,

@@ -15,7 +15,7 @@ pub struct TestUsers {
     users: Vec<TestUser>,
     /// Whether decisions wait until `! judge answers`.
     pub waits: bool,
-    /// Undecided requests: shard, connection, `case` and request.
+    /// Undecided requests: shard, connection, `case` of `Effect::Authenticate`, and the request.
     pub pending: Vec<(usize, ConnId, u32, AuthRequest)>,
 }
 

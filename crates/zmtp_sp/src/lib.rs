@@ -67,7 +67,7 @@ pub enum SocketError {
     Greeting,
     Version(u8),
     Mechanism(String),
-    /// Name of the peer's socket type, which is not a valid peer of our [`SocketType`].
+    /// Name of the peer's socket type, which is not a valid peer of the own [`SocketType`].
     SocketType(String),
     Credentials,
     /// The peer refused the connection, with this reason.
@@ -105,7 +105,8 @@ impl fmt::Display for SocketError {
 
 impl std::error::Error for SocketError {}
 
-/// Our side of one connection, without I/O: bytes in, [`SocketEvent`]s out, bytes to send.
+/// The protocol of one connection, without I/O: consumes received bytes, and returns
+/// [`SocketEvent`]s and bytes to send.
 #[derive(Debug)]
 pub enum SocketProtocol {
     Sp(sp::SpCodec),

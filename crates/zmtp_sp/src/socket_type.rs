@@ -247,8 +247,8 @@ impl SocketType {
         self.row().sp.map_or(0, |(_, peer, _)| peer)
     }
 
-    /// Returns the WebSocket subprotocol, which names the socket type of the listening side: ours
-    /// if we listen, otherwise the peer's.
+    /// Returns the WebSocket subprotocol, which names the socket type of the listening side:
+    /// this type if `listens` is set, otherwise the peer's.
     pub fn web_protocol(self, listens: bool) -> String {
         let number = if listens { self.sp_number() } else { self.sp_peer() };
         let named = ROWS.iter().find_map(|row| row.sp.filter(|(own, _, _)| *own == number));

@@ -53,7 +53,8 @@ fn read_away(mut lines: BufReader<ChildStderr>) {
     let _ = std::io::copy(&mut lines, &mut std::io::sink());
 }
 
-/// Returns a command that runs as `user` if we are root: some servers refuse to run as root.
+/// Returns a command that runs as `user` if the test runs as root: some servers refuse to run as
+/// root.
 pub(super) fn as_user(user: &str, program: &str) -> Command {
     if !rustix::process::geteuid().is_root() {
         return Command::new(program);

@@ -71,8 +71,8 @@ impl IdShifts {
 }
 
 impl SessionTable {
-    /// Gives the first waiting message another id, if the id of the position is in use or too far
-    /// ahead of the window. The message is sent after the store has committed the shift.
+    /// Gives the first waiting message another packet id, if the id of its queue position is in use
+    /// or too far ahead of the window. The message is sent after the store has committed the shift.
     #[cold]
     pub(crate) fn free_front_id(&mut self, id: SessionId) {
         let session = self.get_mut(id);

@@ -31,7 +31,7 @@ struct OpenAppendFile {
 
 /// Bound of open files: paths may come from topics, and file descriptors are scarce.
 const OPEN_MAX: usize = 64;
-/// Bound of marks, of some hundred bytes each.
+/// Largest number of marks in `left`, of some hundred bytes each.
 const LEFT_MAX: usize = 4096;
 
 impl FileSink {

@@ -36,7 +36,7 @@ pub struct WebhookSettings {
 pub enum WebhookBody {
     Columns(SinkColumns),
     Template(SinkTemplate),
-    /// Lines of InfluxDB.
+    /// Lines of InfluxDB's line protocol.
     Lines(InfluxLines),
 }
 

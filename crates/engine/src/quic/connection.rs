@@ -390,8 +390,8 @@ impl ShardDriver {
         sent
     }
 
-    /// Ends a stream from our side. For the control stream the connection ends too, once the peer
-    /// has acknowledged all bytes or after [`LINGER_MS`].
+    /// Ends the server's side of a stream. For the control stream the connection ends too, once the
+    /// peer has acknowledged all bytes or after [`LINGER_MS`].
     pub(crate) fn close_quic_stream(&mut self, index: u32, connection: u32) {
         let sent = self.write_quic_stream(index, connection);
         let finished = self.quic_connection(connection).and_then(|own| {

@@ -324,9 +324,9 @@ impl ShardDriver {
         }
     }
 
-    /// Closes all QUIC connections of a shard which ends, so a peer missing our last packets still
-    /// gets a close. Answers of the peer may be lost, since the endpoint's shard may have ended
-    /// before.
+    /// Closes all QUIC connections of a shard which ends, so that a peer which lost the last
+    /// packets still receives a close. Answers of the peer may be lost, since the endpoint's shard
+    /// may have ended before.
     fn drop_quic_connections(&mut self) {
         if !self.has_ended() {
             return;

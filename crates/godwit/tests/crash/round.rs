@@ -214,7 +214,7 @@ impl CrashRound {
         self.turn_until("drain", |round| round.judge.missing().is_none());
         let done = |round: &CrashRound| round.subscribers.iter().all(CrashSubscriber::is_done);
         self.turn_until("answer", done);
-        // Whatever was sent before our ping is here with its answer.
+        // All packets sent before a PINGREQ have arrived when its PINGRESP arrives.
         for _ in 0..2 {
             self.subscribers.iter_mut().for_each(CrashSubscriber::ping);
             let quiet = |round: &CrashRound| {

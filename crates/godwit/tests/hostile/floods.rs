@@ -155,7 +155,7 @@ fn sessions_with_full_queues_end_at_the_memory() {
                 let reason = peer.publish(&format!("own/{at}"), &payload, false);
                 assert!(!reason.is_error(), "{reason}: the oldest go, not the publisher");
             }
-            // Small for us, a slot in every queue.
+            // Small messages, which fill a slot in every queue.
             for _ in 0..50 {
                 assert_eq!(peer.publish(&format!("all/{round}"), b"x", false), ReasonCode::Success);
             }

@@ -96,7 +96,7 @@ fn half_open_handshakes_end_in_time_and_within_the_memory() {
         let mut streams = Vec::new();
         for at in 0..3000 {
             let mut stream = open(address);
-            // Silent, in the middle of the first message, and after our answer to it.
+            // Silent from the start, in the middle of the first message, and after its answer.
             let until = [0, whole.len() / 2, whole.len()][at % 3];
             let _ = stream.write_all(&whole[..until]);
             streams.push(stream);

@@ -127,7 +127,8 @@ fn half_open_handshakes_by_keys_end_in_time_and_within_the_memory() {
         let mut streams = Vec::new();
         for at in 0..3000 {
             let mut stream = open(address);
-            // Silent, in the middle of the first message, after our answer, and within the next.
+            // Silent from the start, in the middle of the first message, after its answer, and
+            // within the next message.
             let whole = [&hello[..], &answer[..20]].concat();
             let until = [0, hello.len() / 2, hello.len(), whole.len()][at % 4];
             let _ = stream.write_all(&whole[..until]);

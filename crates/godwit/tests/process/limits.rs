@@ -21,7 +21,7 @@ fn read(stream: &mut TcpStream, bytes: usize) -> Vec<u8> {
         match stream.read(&mut all[len..]) {
             Ok(0) => break,
             Ok(read) => len += read,
-            // Closed before all that we said was read.
+            // The broker closed the connection before it had read all bytes.
             Err(fault) if fault.kind() == std::io::ErrorKind::ConnectionReset => break,
             Err(fault) => panic!("nothing came: {fault}"),
         }

@@ -59,7 +59,7 @@ fn the_proxys_client_is_who_is_named() {
         broker.program.wait_for(address);
         broker.program.wait_for(address);
     }
-    // A proxy that looks whether we are well.
+    // A proxy that checks the health of the broker.
     assert_eq!(knock(&port, &[b"PROXY UNKNOWN\r\n", CONNECT]), CONNACK);
     let line = broker.program.wait_for("client connected");
     assert!(line.contains("peer=127.0.0.1:"), "{line}");

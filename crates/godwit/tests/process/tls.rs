@@ -142,7 +142,7 @@ fn whoever_does_not_speak_tls_hears_why_while_it_still_talks() {
     let broker = serve(&certs, &[]);
     let address = format!("127.0.0.1:{}", broker.port(0));
     let mut stream = TcpStream::connect(address).expect("it listens");
-    // More than one read takes, so that some of it is unread when our side closes.
+    // More bytes than one read accepts, so that some are unread when the broker closes.
     let written = stream.write_all(&b"\x30\x7f\0\x01t and so on".repeat(20_000));
     let mut heard = Vec::new();
     let read = stream.read_to_end(&mut heard);

@@ -1,7 +1,7 @@
 //! HOCON as NanoMQ and EMQX write it: objects with or without braces, `key = value`, `key : value`
 //! and `key { }`, dots in keys, comments, unquoted text, lists, `include "FILE"`, `${name}`, and
-//! repeated keys. The parser is our own because every value needs its line, which `hocon-parser`
-//! and `hocon-rs` do not report.
+//! repeated keys. This crate has its own parser because every value needs its line, which
+//! `hocon-parser` and `hocon-rs` do not report.
 //!
 //! Invariant: any text ends in a tree or in errors, with work bounded by its length.
 

@@ -1,6 +1,6 @@
-//! Parses the text of a rule into a plan. sqlparser splits it into tokens and parses expressions,
-//! in our dialect; the clauses are parsed here, since SQL has no FOREACH and no topics in FROM.
-//! Anything without a meaning in a rule is refused with its place.
+//! Parses the text of a rule into a plan. sqlparser splits the text into tokens and parses
+//! expressions, in the dialect of `dialect`; the clauses are parsed here, since SQL has no FOREACH
+//! and no topics in FROM. Anything without a meaning in a rule is refused with its position.
 
 mod dialect;
 mod group_by;

@@ -48,7 +48,7 @@ crate::transcripts! {
         "##
     }
 
-    // [MQTT-3.1.2-22]: a client that we do not hear is not silent.
+    // [MQTT-3.1.2-22]: a client whose packets are held back does not time out.
     fn who_is_held_does_not_miss_its_keep_alive() {
         r##"
         # options: limits.bytes_per_s=1024

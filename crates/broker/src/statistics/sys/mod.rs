@@ -48,7 +48,7 @@ impl DropReason {
         DropReason::StoreFull,
     ];
 
-    /// Returns the options which cause such drops; `None` if the client's own limit does.
+    /// Returns the options that cause drops for this reason; `None` if a limit of the client does.
     pub fn options(self) -> Option<&'static str> {
         match self {
             DropReason::Expired => Some("queue.age_s_max"),

@@ -56,8 +56,8 @@ pub(super) enum KafkaApi {
     SaslAuthenticate = 36,
 }
 
-/// Supported versions, from Kafka 1.0 on. Later versions have another encoding, and brokers with
-/// those versions still accept these.
+/// Supported versions of the request Produce, from Kafka 1.0 on. Later versions have another
+/// encoding, and brokers with those versions still accept these.
 const PRODUCE: RangeInclusive<i16> = 3..=8;
 const METADATA: RangeInclusive<i16> = 4..=7;
 const ANSWER_BYTES_MAX: i32 = 16 * 1024 * 1024;

@@ -215,7 +215,7 @@ fn who_is_busy_is_asked_again_and_who_is_silent_too() {
     wait_until("it came", || heard.lock().unwrap().len() == 1);
     let times = times.lock().unwrap().clone();
     assert_eq!(times.len(), 4);
-    // The first wait would be 20 ms, and it is what the server said; the next is our own.
+    // The server requests the first wait, instead of 20 ms; the next is the sink's own back-off.
     let waits: Vec<Duration> = times.windows(2).map(|two| two[1] - two[0]).collect();
     assert!(waits[0] >= Duration::from_secs(1), "{waits:?}");
     assert!(waits[1] < Duration::from_millis(900), "{waits:?}");

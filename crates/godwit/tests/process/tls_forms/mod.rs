@@ -150,7 +150,7 @@ const SERVERS: &[ServerForm] = &[
     unusable("v3.p12", "v3.p12", "this is PKCS #12, use openssl pkcs12"),
     unusable("v3.p7b", "v3.key", "this is PKCS #7, use openssl pkcs7"),
     unusable("v3-utf16.pem", "v3.key", "UTF-16"),
-    // OpenSSL takes its own form; we say how to leave it.
+    // OpenSSL accepts its own form; the error of this program names a command that converts it.
     ServerForm {
         certificate: "v3-trusted.pem",
         listener: Refused("TRUSTED CERTIFICATE, use openssl x509"),
