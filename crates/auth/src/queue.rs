@@ -66,7 +66,8 @@ impl AuthQueue {
         self.resumed.cases.push_back(case);
     }
 
-    /// Returns the next entry whose connection is open.
+    /// Removes and returns the next entry whose connection is open; entries before with a closed
+    /// connection are dropped.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<AuthAttempt> {
         let bytes = &mut self.bytes;
         self.resumed.pop(now, bytes).or_else(|| self.arrived.pop(now, bytes))
@@ -127,7 +128,7 @@ impl AuthQueueLane {
         None
     }
 
-    /// Returns the newest entry of the address served least in this overload.
+    /// Returns the index of the newest entry of the address served least in this overload.
     fn least_served(&self) -> Option<usize> {
         let served = |case: &AuthAttempt| self.served.get(&case.request.peer.ip()).copied();
         let all = self.cases.iter().enumerate().rev();

@@ -399,7 +399,8 @@ impl SecurityLoader<'_> {
 
 #[cfg(feature = "remote")]
 impl SecurityLoader<'_> {
-    /// Returns the TLS configuration for a backend that speaks TLS.
+    /// Returns the TLS configuration of a backend; `None` if the backend does not use TLS
+    /// (`wanted`), or if a file is wrong: then the error is recorded.
     fn tls_config(&mut self, wanted: bool) -> Option<Arc<ClientConfig>> {
         if !wanted {
             return None;

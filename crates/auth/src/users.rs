@@ -79,8 +79,8 @@ impl UserFile {
         self.names.len()
     }
 
-    /// Returns a hash to compute for an unknown user: some user's, and always the same for a name,
-    /// so that repeated attempts reveal nothing.
+    /// Returns a hash to compute for an unknown user: the hash of some user, always the same for a
+    /// name, so that repeated attempts reveal nothing. `None` if there are no users.
     fn decoy(&self, name: &str) -> Option<&PasswordHash> {
         let at = self.chance.hash_one(name) % self.names.len().max(1) as u64;
         self.by_name.get(self.names.get(at as usize)?)

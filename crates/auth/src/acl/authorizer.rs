@@ -31,7 +31,7 @@ pub struct HttpAuthzSettings {
 }
 
 impl HttpAuthzSettings {
-    /// Returns the options for the shards.
+    /// Returns the options for the shards; `None` if no authorization server is configured.
     pub fn broker_settings(&self) -> Option<AuthzOptions> {
         let is_particular = self.call.uses_variable(AuthVariable::QoS)
             || self.call.uses_variable(AuthVariable::Retain);

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Returns the path of a program, given by path or by name.
+/// Returns the path of a program, given by path or by name; `None` if the program is not installed.
 pub(super) fn installed(what: &str, program: impl AsRef<Path>) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     // Servers are where only root looks.
