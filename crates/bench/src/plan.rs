@@ -148,7 +148,7 @@ impl LoadPlan {
     }
 
     /// Returns the publishing plan of a stream. Streams number all publishers in the order of
-    /// `groups`.
+    /// `groups`; `None` for a larger number.
     pub(crate) fn publishing(&self, stream: u32) -> Option<&PublishPlan> {
         let mut before = u64::from(stream);
         let publishers =

@@ -260,7 +260,8 @@ impl RampStep {
         self.others.unwrap_or(0.0) + self.stolen.unwrap_or(0.0)
     }
 
-    /// Returns a note on other processes or steal above `OTHERS_NOTED` or `STOLEN_NOTED`.
+    /// Returns a note on other processes or steal above `OTHERS_NOTED` or `STOLEN_NOTED`; `None` if
+    /// both are below.
     fn host_note(&self) -> Option<String> {
         let others = self.others.filter(|others| *others > OTHERS_NOTED * 100.0);
         let others = others.map(|others| format!("other processes used {others:.0} %"));

@@ -189,7 +189,8 @@ impl ProcSnapshot {
     }
 }
 
-/// Returns the share of all processors' time used by other processes between two snapshots.
+/// Returns the share of all processors' time used by other processes between two snapshots, from 0
+/// to 1; `None` if a snapshot lacks a figure.
 fn others_share(now: &ProcSnapshot, last: &ProcSnapshot) -> Option<f64> {
     let (host, before) = (now.host.as_ref()?, last.host.as_ref()?);
     let since = |now: u64, last: u64| now.saturating_sub(last);
@@ -278,9 +279,9 @@ fn read_proc(pid: u32, file: &str) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/{file}")).ok()
 }
 
-/// Returns the number of descriptors. Since Linux 6.2 the size of `/proc/PID/fd` holds the number
-/// [proc_pid_fd(5)]; a listing of thousands costs milliseconds of a processor that tester or broker
-/// may need.
+/// Returns the number of a process's descriptors. Since Linux 6.2 the size of `/proc/PID/fd` holds
+/// the number [proc_pid_fd(5)]; a listing of thousands costs milliseconds of a processor that
+/// tester or broker may need.
 fn descriptors(pid: u32) -> Option<u64> {
     let folder = format!("/proc/{pid}/fd");
     match fs::metadata(&folder).ok()?.len() {
@@ -304,7 +305,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(next()? + next()?)
 }
 
-/// Returns the context switches of all threads; each thread has its own counter.
+/// Returns the context switches of all threads of a process; each thread has its own counter.
 fn switches(pid: u32) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let statuses = threads.flatten().filter_map(|thread| {

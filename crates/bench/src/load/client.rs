@@ -110,8 +110,8 @@ impl LoadPublisher {
         self.packet_id
     }
 
-    /// Removes and returns the flight of an acknowledgement: mostly the first, because brokers
-    /// answer in order.
+    /// Removes and returns the flight with the packet id of an acknowledgement: mostly the first,
+    /// because brokers answer in order. `None` if no flight has the id.
     #[inline]
     pub(crate) fn acknowledge(&mut self, packet_id: u16) -> Option<PublishFlight> {
         if self.flights.front().is_some_and(|flight| flight.packet_id == packet_id) {

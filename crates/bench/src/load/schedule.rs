@@ -39,7 +39,8 @@ impl IntervalQueue {
         self.queue.front().map(|(at, _)| *at)
     }
 
-    /// Returns the next due client and puts the client back, one interval later.
+    /// Returns the next due client with its intended time in nanoseconds, and puts the client back,
+    /// one interval later. `None` if no client is due at `now_ns`.
     #[inline]
     pub(crate) fn reschedule_due(&mut self, now_ns: u64) -> Option<(u64, u32)> {
         let (at, client) = self.pop_due(now_ns)?;
@@ -47,7 +48,8 @@ impl IntervalQueue {
         Some((at, client))
     }
 
-    /// Removes and returns the next due client.
+    /// Removes and returns the next due client with its intended time in nanoseconds; `None` if no
+    /// client is due at `now_ns`.
     #[inline]
     pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<(u64, u32)> {
         if self.next_at()? > now_ns {

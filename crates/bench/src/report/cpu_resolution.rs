@@ -26,9 +26,9 @@ pub(crate) fn fixed_or_bound(value: f64, digits: usize, resolution: f64) -> Stri
     bound(value, digits, resolution).unwrap_or_else(|| fixed(value, digits))
 }
 
-/// Returns "below N" for a figure below the resolution or below the last of `digits` decimals.
-/// Figures from half of the bound on are shown as measured, since a second of a report may be
-/// slightly longer than one second.
+/// Returns "below N" for a figure below the resolution or below the last of `digits` decimals;
+/// `None` for other figures. Figures from half of the bound on are shown as measured, since a
+/// second of a report may be slightly longer than one second.
 pub(crate) fn bound(value: f64, digits: usize, resolution: f64) -> Option<String> {
     let least = resolution.max(0.1_f64.powi(digits as i32));
     let is_below = resolution > 0.0 && value < least / 2.0;

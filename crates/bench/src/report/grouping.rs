@@ -34,7 +34,7 @@ impl BrokerRuns<'_> {
         median(self.sorted(figure))
     }
 
-    /// Returns the minimum and maximum over the rounds.
+    /// Returns the minimum and maximum over the rounds; `None` if no round has the figure.
     pub(crate) fn range(&self, figure: impl Fn(&Value) -> Option<f64>) -> Option<(f64, f64)> {
         let all = self.sorted(figure);
         Some((*all.first()?, *all.last()?))

@@ -49,8 +49,8 @@ pub(crate) fn read(text: &str) -> Result<Scenario, Vec<String>> {
 }
 
 impl Scenario {
-    /// Refuses two groups with the same client identifiers, which contain the group's name: their
-    /// clients would take over each other's sessions.
+    /// Returns the error for two groups with the same client identifiers, which contain the group's
+    /// name: their clients would take over each other's sessions.
     fn names_taken_twice(&self) -> Option<String> {
         let ids =
             |task: &ScenarioGroup| task.client_id.clone().unwrap_or_else(|| task.name.clone());
