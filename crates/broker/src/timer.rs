@@ -148,8 +148,8 @@ impl TimerWheel {
         }
     }
 
-    /// Returns when to call `fire` again: never later than the next timer, at times earlier (at
-    /// most 64 turns ahead).
+    /// Returns the time to call `fire` again: never later than the next timer, at times earlier (at
+    /// most 64 turns ahead). `None` without timers.
     pub(crate) fn next(&self) -> Option<MonotonicMs> {
         if self.len == 0 {
             return None;

@@ -185,8 +185,8 @@ impl Shard {
         true
     }
 
-    /// Returns the access checks of a PUBLISH for the server. Errors in the packet are left to the
-    /// code that handles the packet.
+    /// Returns the access checks of a PUBLISH for the server. `None` if the packet is invalid: the
+    /// code that handles the packet reports the error.
     fn publish_checks(
         &mut self,
         conn: ConnId,

@@ -227,7 +227,8 @@ impl ClientPermissions {
 }
 
 impl Session {
-    /// Returns the time at which the client's credentials expire.
+    /// Returns the time at which the client's credentials expire; `None` for credentials that do
+    /// not.
     pub(crate) fn expires(&self) -> Option<MonotonicMs> {
         self.permissions.as_ref()?.expires
     }
@@ -251,7 +252,8 @@ impl Shard {
         needed.then(|| Box::new(ClientPermissions::new(peer, &self.options)))
     }
 
-    /// Takes the result of authentication from the connection, as permissions for the new session.
+    /// Moves the result of authentication from the connection to the permissions of the new
+    /// session. `None` as for [`Shard::permissions_of`].
     pub(crate) fn take_permissions(&mut self, conn: ConnId) -> Option<Box<ClientPermissions>> {
         let rights = self.permissions_of(&self.conn(conn)?.peer);
         self.conn_mut(conn)?.peer.clear_auth_outcome();

@@ -84,7 +84,8 @@ impl AdmissionControl {
         }
     }
 
-    /// Returns the time before which a listener accepts nothing because of the rate limit.
+    /// Returns the time before which a listener accepts nothing because of its rate limit; `None`
+    /// if the listener may accept now.
     pub fn accepts_again_at(
         &mut self,
         now: MonotonicMs,

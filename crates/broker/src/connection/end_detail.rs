@@ -104,7 +104,8 @@ fn skip_properties(reader: &mut PacketReader<'_>) -> Option<()> {
 /// The Will Flag of CONNECT.
 const WILL_FLAG: u8 = 0b0000_0100;
 
-/// Describes the first invalid filter of a SUBSCRIBE or UNSUBSCRIBE.
+/// Describes the first invalid filter of a SUBSCRIBE or UNSUBSCRIBE; `None` if the packet's error
+/// is another one.
 fn describe_filter(frame: PacketFrame<'_>, version: ProtocolVersion) -> Option<String> {
     let mut reader = PacketReader::new(frame.body);
     reader.u16().ok()?;

@@ -241,7 +241,8 @@ pub(crate) const PUBCOMP: u8 = (PacketType::PubComp as u8) << 4;
 const PUBREL: u8 = (PacketType::PubRel as u8) << 4 | 2; // [MQTT-3.6.1-1]
 
 /// Returns the flight of a session in which an acknowledgement only frees a slot: no waiting
-/// message, no shared group, no retained messages still to send, no persistence.
+/// message, no shared group, no retained messages still to send, no persistence. `None` for other
+/// sessions.
 #[inline]
 fn in_order_flight(session: &mut Session) -> Option<&mut Flight> {
     let feeds = session.extras.as_ref().is_some_and(|extras| !extras.cursors.is_empty());

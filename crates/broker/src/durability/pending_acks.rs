@@ -403,7 +403,8 @@ impl Shard {
         }
     }
 
-    /// Takes away one pending acknowledgement of a connection, and returns its session.
+    /// Removes one pending acknowledgement from a connection's count, and returns its session;
+    /// `None` if the connection has ended.
     fn take_pending_ack(&mut self, conn: ConnId) -> Option<SessionId> {
         let known = self.conn_mut(conn)?;
         known.pending_acks -= 1;

@@ -396,8 +396,8 @@ impl SessionTable {
         }
     }
 
-    /// Returns the store's key of the message in a slot marked `STORED`, for a session that ends or
-    /// goes offline.
+    /// Returns the store's key of the message in a slot, for a session that ends or goes offline;
+    /// `None` unless the slot is marked `STORED`.
     pub(crate) fn record_id_of(
         &self,
         persistent: Option<&PersistentSession>,
@@ -426,7 +426,7 @@ impl SessionTable {
     }
 
     /// Erases the record of an ended session. If part of the queue is only in the store, writes a
-    /// tombstone and returns the number, for `collect_tombstone`.
+    /// tombstone and returns its number, for `collect_tombstone`.
     pub(crate) fn write_tombstone(
         &mut self,
         persistent: &PersistentSession,

@@ -102,7 +102,8 @@ impl Message {
 pub(crate) struct MessageView<'a>(&'a [u8]);
 
 impl<'a> MessageView<'a> {
-    /// Checks bytes from outside this process: lengths, UTF-8 of the topic, durability.
+    /// Checks bytes from outside this process (lengths, UTF-8 of the topic, durability), and
+    /// returns them as a view; `None` if the bytes are invalid.
     fn read(bytes: &'a [u8]) -> Option<MessageView<'a>> {
         let view = MessageView(bytes);
         let fits = bytes.len() >= HEAD && view.payload_at() <= bytes.len();

@@ -147,8 +147,8 @@ impl RuleWindows {
         kept.is_stored.then(|| records::window_key(&kept.rule, &kept.key))
     }
 
-    /// Changes a window's state and updates the due time, the byte counts and the list of dirty
-    /// windows.
+    /// Changes a window's state by `change`, and updates the due time, the byte counts and the list
+    /// of dirty windows. Returns the result of `change`; `None` if the window does not exist.
     fn change<T>(
         &mut self,
         slot: u32,

@@ -399,7 +399,7 @@ impl Flight {
         Some(message)
     }
 
-    /// Handles PUBREC for an unreleased QoS 2 slot: returns the message and releases the slot.
+    /// Handles PUBREC: releases the unreleased QoS 2 slot of `id`, if any, and returns its message.
     #[inline]
     pub(crate) fn release_sent(&mut self, id: PacketId) -> Option<PooledMessageId> {
         self.sent.release_plain(self.place_of(id))

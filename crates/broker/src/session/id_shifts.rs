@@ -37,7 +37,8 @@ impl IdShifts {
         if self.0.is_empty() { plain } else { add_to_id(plain, self.shift_at(position)) }
     }
 
-    /// Returns the index of the shift that applies to a position.
+    /// Returns the index of the last shift that starts at or before a position; `None` if no shift
+    /// does.
     fn place_of(&self, position: u64) -> Option<usize> {
         self.0.partition_point(|shift| shift.from <= position).checked_sub(1)
     }

@@ -470,9 +470,10 @@ impl Shard {
         true
     }
 
-    /// Stores a message in the group's queue while it is in transit to a member of another shard. A
-    /// message which a member returned is stored too, since a removed session's queue is not
-    /// searched.
+    /// Stores a message in the group's queue while it is in transit to a member of another shard,
+    /// and returns the id of its record. A message which a member returned is stored too, since a
+    /// removed session's queue is not searched. If the message is not stored again, returns
+    /// `origin`, the record that it had before.
     fn store_in_group(
         &mut self,
         at: u32,

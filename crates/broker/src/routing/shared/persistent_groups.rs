@@ -51,8 +51,8 @@ impl Shard {
         self.sessions.write_batch.push_change(RecordSpace::Sessions, key, Some(value));
     }
 
-    /// Stores a message of a group's queue and returns its position. Messages of QoS 0 or
-    /// `Durability::Memory` are not stored.
+    /// Stores a message of a group's queue and returns its position. Returns `None` for a message
+    /// that is not stored: QoS 0, `Durability::Memory`, or a group without a stored queue.
     pub(super) fn write_group_message(&mut self, at: u32, message: &Message) -> Option<u64> {
         let draft = message.view().draft();
         let (durability, qos, retain) = (draft.durability, draft.qos, draft.retain);
