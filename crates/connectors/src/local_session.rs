@@ -115,7 +115,8 @@ pub const NOTE_OPTIONS: SubscribeOptions = SubscribeOptions {
     retain_handling: 2,
 };
 
-/// Returns the topic which a rule gave to a row, from the internal topic of a link.
+/// Returns the topic which a rule gave to a row, from the internal topic `topic` of a link: the
+/// levels after the kind and the name of the link. `None` for a topic of another form.
 pub fn row_name(topic: &str) -> Option<&str> {
     // The first two levels are the kind and the name of the link; a name has no levels.
     topic.strip_prefix(LINK_IDS)?.splitn(3, '/').nth(2)

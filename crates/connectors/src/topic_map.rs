@@ -115,7 +115,8 @@ impl TopicMap {
         filter.join("/")
     }
 
-    /// Returns the part of a topic which a wildcard of the filter matches.
+    /// Returns the part of `topic` that the wildcard number `wildcard` of the filter matches,
+    /// counted from 0; `None` if the filter has fewer wildcards.
     fn capture<'a>(&self, topic: &'a str, wildcard: usize) -> Option<&'a str> {
         let levels = self.plain_filter().split('/').enumerate();
         let (at, level) = levels.filter(|(_, level)| is_wildcard(level)).nth(wildcard)?;

@@ -179,7 +179,8 @@ impl ConnectionPair {
         self.relay.map(|pipe| pipe.into_failover_state())
     }
 
-    /// Returns the messages which may have made the remote broker disconnect.
+    /// Returns the messages which may have made the remote broker disconnect; `None` while the
+    /// relay is lent to a shard.
     pub fn poison_candidates(&self) -> Option<&PoisonCandidates> {
         self.relay.as_ref().map(|pipe| pipe.poison_candidates())
     }
@@ -344,9 +345,9 @@ impl ConnectionPair {
         is_answered
     }
 
-    /// Returns the time since which a PINGREQ waits for data of the remote broker. Progress in
-    /// sending counts for a bounded time as well: the PINGREQ may wait behind other data, and a
-    /// kernel accepts much data for a peer that does not respond.
+    /// Returns the time since which a PINGREQ waits for data of the remote broker; `None` if no
+    /// PINGREQ waits. Progress in sending counts for a bounded time as well: the PINGREQ may wait
+    /// behind other data, and a kernel accepts much data for a peer that does not respond.
     fn unanswered_since(&self) -> Option<Instant> {
         let asked = self.keep_alive.unanswered_since().filter(|at| self.heard() <= *at)?;
         let moved =

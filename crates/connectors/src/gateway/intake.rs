@@ -72,8 +72,8 @@ impl PeerIntake {
         self.bytes += bytes;
     }
 
-    /// Takes a message of the next peer for which `may` returns true. Also returns which peers may
-    /// have waited for room.
+    /// Takes a message of the next peer for which `may` returns true; `None` if no such peer has a
+    /// message. Also returns which peers may have waited for room.
     pub(super) fn take_next(
         &mut self,
         may: impl Fn(PeerId) -> bool,

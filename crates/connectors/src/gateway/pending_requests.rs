@@ -158,8 +158,8 @@ impl PendingRequests {
         self.outbound.get(&number)?.assigned_peer
     }
 
-    /// Returns the request for a response. `is_last` removes the request; a survey stays for
-    /// further responses.
+    /// Returns the request to which a response belongs, by its number; `None` if the request is
+    /// unknown or has ended. `is_last` removes the request; a survey stays for further responses.
     pub(super) fn take_outbound(&mut self, number: u32, is_last: bool) -> Option<OutboundRequest> {
         if is_last {
             return self.remove_outbound(number);

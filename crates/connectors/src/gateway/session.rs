@@ -467,7 +467,7 @@ impl GatewaySession {
         }
     }
 
-    /// Returns the time at which refused filters are requested again.
+    /// Returns the time at which refused filters are requested again; `None` without such filters.
     pub(super) fn next_resubscribe_at(&self) -> Option<Instant> {
         self.ask_again
     }

@@ -39,7 +39,8 @@ impl UnackedPublishes {
         self.packets.publish_count()
     }
 
-    /// Returns the packet id of the next packet. Packets are far fewer than packet ids.
+    /// Returns the packet id of the next packet. `None` does not occur in practice, since
+    /// unacknowledged packets are far fewer than packet ids.
     pub(super) fn next_packet_id(&mut self) -> Option<PacketId> {
         self.packets.next_id()
     }
