@@ -32,7 +32,8 @@ impl ConnectionLimiter {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the time before which the listener `at` accepts no connection because of its rate.
+    /// Returns the time before which the listener `at` accepts no connection because of its rate;
+    /// `None` if the listener may accept now.
     pub(crate) fn accepts_again_at(
         &self,
         now: MonotonicMs,

@@ -57,7 +57,8 @@ impl PauseDetector {
         self.clock.clone()
     }
 
-    /// Plans a wait of `timeout` and returns the timeout for the poller: zero while catching up.
+    /// Plans a wait of `timeout`, where `None` is a wait without a limit, and returns the timeout
+    /// for the poller: zero while catching up.
     pub(crate) fn plan_wait(
         &mut self,
         now: Instant,

@@ -78,8 +78,8 @@ impl LoadMeter {
         LoadMeter { since: now, computed: thread_cpu_time(), work }
     }
 
-    /// Returns the load since the last sample, after at least `window`. `work` is the total amount
-    /// so far.
+    /// Returns the load since the last sample, or `None` if less than `window` has passed. `work`
+    /// is the total amount so far.
     fn sample(&mut self, now: Instant, window: Duration, work: u64) -> Option<LoadSample> {
         let passed = now - self.since;
         if passed < window {

@@ -155,7 +155,9 @@ impl Socket {
         self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.len() - unsent.from)
     }
 
-    /// Returns the bytes of a write which a single `send(2)` can make, for `BatchedSend`.
+    /// Returns the descriptor and the bytes of a write which a single `send(2)` can make, for
+    /// `BatchedSend`. `None` for sockets with TLS or WebSocket or unsent bytes, and for a write of
+    /// several slices.
     #[inline]
     pub(crate) fn as_single_send<'a>(
         &'a self,

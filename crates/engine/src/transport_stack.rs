@@ -217,7 +217,8 @@ impl TransportStack {
         Ok(taken?)
     }
 
-    /// Returns the completed handshake, once, when all layers are ready.
+    /// Returns the completed handshake, once, when all layers are ready; `None` before and
+    /// afterwards.
     pub(crate) fn take_completed_handshake(&mut self) -> Option<PendingHandshake> {
         let is_ready = self.proxy.is_none()
             && self.tls.as_ref().is_none_or(TlsLayer::is_ready)

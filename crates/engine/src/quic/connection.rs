@@ -212,7 +212,8 @@ impl ShardDriver {
         self.check_peer_address(at);
     }
 
-    /// Returns the socket of a stream, as a slot of `ShardDriver::sockets`.
+    /// Returns the socket of a stream, as a slot of `ShardDriver::sockets`; `None` if the
+    /// connection or the stream is unknown.
     fn stream_socket(&mut self, at: u32, id: StreamId) -> Option<u32> {
         let connection = self.quic_connection(at)?;
         let control = connection.control_socket.filter(|_| connection.control_stream == Some(id));

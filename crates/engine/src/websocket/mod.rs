@@ -150,7 +150,8 @@ impl WebSocketLayer {
         self.upgrade.is_none()
     }
 
-    /// Returns the address of the client from the request of a proxy, once.
+    /// Returns the address of the client that a proxy named in its request, at the first call;
+    /// `None` if no proxy did.
     pub(crate) fn take_named_client(&mut self) -> Option<SocketAddr> {
         self.named_client.take().map(|address| *address)
     }
