@@ -449,7 +449,7 @@ fn load_listener_transport(listener: &ListenerSettings) -> Result<ListenerTransp
     Ok(ListenerTransport { quic: Some(quic), ..own })
 }
 
-/// Returns the resource of a WebSocket listener.
+/// Returns the path and the allowed origins of a WebSocket listener; `None` for other listeners.
 fn websocket_site(listener: &ListenerSettings) -> Option<WebSocketSite> {
     let path = listener.url.web_path()?;
     let listed = &listener.transport.ws_origins;

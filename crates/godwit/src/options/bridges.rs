@@ -44,7 +44,8 @@ impl OptionFileReader<'_> {
         self.plan.bridges.push(own);
     }
 
-    /// Checks options of a `[[bridge]]` that depend on each other, and the name.
+    /// Returns the first error in the name of a `[[bridge]]`, or in options that depend on each
+    /// other.
     fn check_bridge(&self, own: &BridgeSettings) -> Option<String> {
         let has_tls = own.servers.iter().any(|url| ["tls", "wss", "quic"].contains(&&*url.scheme));
         let others = self.plan.bridges.iter().map(|other| &*other.settings.name);

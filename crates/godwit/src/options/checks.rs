@@ -105,7 +105,7 @@ fn check_tls(listener: &ListenerSettings) -> Option<String> {
     }
 }
 
-/// Checks that a listener with pre-shared keys has no options that need certificates.
+/// Returns the error if a listener with pre-shared keys has options that need certificates.
 fn check_psk(listener: &ListenerSettings) -> Option<String> {
     let files = &listener.transport.tls;
     let why = if listener.url.is_quic() {

@@ -96,8 +96,8 @@ pub(crate) fn add_option_tip(error: Error) -> Error {
     }
 }
 
-/// Returns the key of a word like `log.level=debug`, and the correct flag. The value of a secret is
-/// not repeated.
+/// Returns the option's key in a word like `log.level=debug`, and the correct flag, for an error;
+/// `None` for other words. The value of a secret is not repeated.
 fn option_of_word(word: &str) -> Option<(&str, String)> {
     let (key, value) = word.split_once('=')?;
     let row = table::find(key)?;
@@ -146,7 +146,7 @@ fn read_flag(
 }
 
 /// Splits the key of a map entry: `shared.strategies.billing` is the entry `billing` of the map
-/// `shared.strategies`.
+/// `shared.strategies`. `None` for keys of other options.
 fn map_entry(key: &str) -> Option<(&'static ProgramOption, &str)> {
     table::rows().filter(|row| row.kind.is_map()).find_map(|row| {
         let entry = key.strip_prefix(row.key)?.strip_prefix('.')?;

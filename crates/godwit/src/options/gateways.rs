@@ -122,7 +122,8 @@ impl OptionPlan {
     }
 }
 
-/// Returns the address of a listener for clients; QUIC's datagrams do not conflict.
+/// Returns the address of a listener for clients, to compare with addresses of gateways; `None` for
+/// QUIC, whose datagrams do not conflict.
 fn address_of_listener(url: &ListenUrl) -> Option<SocketAddress> {
     match url {
         _ if url.is_quic() => None,

@@ -164,7 +164,7 @@ impl OptionPlan {
     }
 }
 
-/// Checks that the name of a link is valid, and unique among links of the same kind.
+/// Returns the error in the name of a link: invalid, or the name of another link of the same kind.
 pub(super) fn check_name<'a>(
     kind: &str,
     name: &str,

@@ -26,7 +26,8 @@ impl OptionFileReader<'_> {
         }
     }
 
-    /// Checks options of a `[[sink]]` that depend on each other, and the name.
+    /// Returns the first error in the name of a `[[sink]]`, or in options that depend on each
+    /// other.
     fn check_sink(&self, own: &mut SinkSettings) -> Option<String> {
         let others = self.plan.sinks.iter().map(|other| &*other.settings.name);
         if let Some(why) = check_name("sink", &own.name, others) {
@@ -85,8 +86,8 @@ impl OptionPlan {
     }
 }
 
-/// Refuses a `file.path` of two sinks: each would treat the other's lines as remains of a crash,
-/// and rename the file.
+/// Returns the error for a `file.path` of two sinks: each would treat the other's lines as remains
+/// of a crash, and rename the file.
 fn same_files(own: &SinkSettings, others: &[SinkOptions]) -> Option<String> {
     let path = own.file_path()?;
     let other = others.iter().find(|other| other.settings.file_path().as_ref() == Some(&path))?;
