@@ -51,8 +51,8 @@ impl AcceptBacklog {
         self.backlog.iter().any(|waiting| waiting.wire == wire)
     }
 
-    /// Accepts the next connection. Returns the result of `AdmissionControl::admit_connection` with
-    /// it.
+    /// Accepts the next connection. Returns the connection with the result of
+    /// `AdmissionControl::admit_connection`; `None` if no connection may be accepted now.
     pub(crate) fn accept(
         &mut self,
         now: MonotonicMs,

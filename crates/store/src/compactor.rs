@@ -317,8 +317,9 @@ impl Compactor {
     }
 }
 
-/// Chooses the smallest and then newest run of at least `TIER` neighbours of at most one size
-/// class. Larger classes are checked too, since small tables may come faster than merges.
+/// Chooses the tables of the next merge by their size classes `tiers`: the smallest and then newest
+/// run of at least `TIER` neighbours of at most one class. Larger classes are checked too, since
+/// small tables may come faster than merges. `None` if no run is long enough.
 fn choose_merge(tiers: &[u32]) -> Option<TableSpan> {
     let largest = tiers.iter().filter(|tier| **tier != UNREADABLE_TIER).max()?;
     for tier in 0..=*largest {

@@ -123,7 +123,8 @@ impl LogWriter {
         taken
     }
 
-    /// Returns the time until a lazy batch is synced or the durable mark is written.
+    /// Returns the time until a lazy batch is synced or the durable mark is written; `None` if
+    /// neither waits.
     fn time_until_due(&self) -> Option<Duration> {
         let sync = self.lazy_since.map(|at| self.lazy_delay().saturating_sub(at.elapsed()));
         let behind = self.marked < self.durable();

@@ -78,7 +78,7 @@ impl MultipartMessage {
         MultipartMessage { envelope: vec![encode_request_id(number)], frames }
     }
 
-    /// Returns the id of the request, for a request or its reply.
+    /// Returns the id of the request, for a request or its reply; `None` if the envelope has no id.
     pub fn request_id(&self) -> Option<u32> {
         let number: [u8; HOP_BYTES] = self.envelope.last()?.as_slice().try_into().ok()?;
         let number = u32::from_be_bytes(number);

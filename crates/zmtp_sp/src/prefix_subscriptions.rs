@@ -89,7 +89,8 @@ fn cost(prefix: &[u8]) -> usize {
 }
 
 impl PrefixNode {
-    /// Returns the child on the path of `rest`, and the part of `rest` behind the child's edge.
+    /// Returns the index of the child on the path of `rest`, and the part of `rest` behind the
+    /// child's edge; `None` without such a child.
     fn descend<'r>(&self, rest: &'r [u8]) -> Option<(usize, &'r [u8])> {
         let at = self.child_index(*rest.first()?).ok()?;
         Some((at, rest.strip_prefix(&*self.next[at].part)?))

@@ -128,7 +128,8 @@ impl<T> ClientSession<T> {
         self.unacknowledged.acknowledge(kind, ack)
     }
 
-    /// Returns the next message of an earlier connection to send again, within the Receive Maximum.
+    /// Returns the next message of an earlier connection to send again; `None` if all are sent, or
+    /// the Receive Maximum is reached.
     pub fn next_resend(&mut self) -> Option<&mut UnacknowledgedPacket<T>> {
         self.unacknowledged.next_resend(self.limits.receive_maximum)
     }

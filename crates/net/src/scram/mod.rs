@@ -48,7 +48,8 @@ pub struct ScramExchange<'a> {
 }
 
 impl ScramVerifier {
-    /// Derives the verifier of a new password.
+    /// Derives the verifier of a new password, with a random salt; `None` if the system has no
+    /// random bytes.
     pub fn from_password(password: &[u8]) -> Option<ScramVerifier> {
         let mut salt = [0; SALT_BYTES];
         SystemRandom::new().fill(&mut salt).ok()?;
@@ -172,7 +173,8 @@ pub fn nonce() -> Option<String> {
     Some(Base64::encode_string(&bytes))
 }
 
-/// Returns the value of the first part that starts with `name`, such as `r=`.
+/// Returns the rest of the first part that starts with `name`, such as `r=`; `None` without such a
+/// part.
 fn field<'t>(message: &'t str, name: &str) -> Option<&'t str> {
     message.split(',').find_map(|part| part.strip_prefix(name))
 }

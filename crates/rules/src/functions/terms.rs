@@ -216,7 +216,7 @@ fn atom<'v>(name: &[u8]) -> Value<'v> {
 }
 
 impl Value<'_> {
-    /// Rejects NaN and infinities, which JSON does not have.
+    /// Returns the value; `None` for NaN and infinities, which JSON does not have.
     fn finite(self) -> Option<Self> {
         match self {
             Value::Float(of) if !of.is_finite() => None,

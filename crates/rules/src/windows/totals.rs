@@ -225,7 +225,7 @@ enum ValuePlacement {
 }
 
 impl DistinctValues {
-    /// Restores the values of a record, and computes their hashes.
+    /// Restores the distinct values from a record, and computes their hashes.
     pub(super) fn of(values: Vec<Value<'static>>) -> Option<DistinctValues> {
         let mut plenty = Budget { steps: u64::MAX, bytes: u64::MAX, rows: 0 };
         let hashes = values.iter().map(|value| value.hash(&mut plenty).ok());
