@@ -31,7 +31,7 @@ pub(super) type ConfigFields = Vec<(String, ConfigNode)>;
 pub(super) enum ConfigTree {
     List(Vec<ConfigNode>),
     Object(ConfigFields),
-    /// A key with the value `null`, which counts as absent. Resolved with the names.
+    /// A key with the value `null`, which counts as absent; only until all names are resolved.
     Null,
     Text(String),
     /// Quoted text whose backslashes have another meaning in another version of the original.

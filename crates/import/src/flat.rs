@@ -1,5 +1,5 @@
-//! A file with a line an option, `a.b.c = value`, the value up to the end of the line: NanoMQ's old
-//! file, and EMQX's before 5.
+//! A file with one option per line, `a.b.c = value`, where the value extends to the end of the
+//! line: NanoMQ's old file, and the files of EMQX before version 5.
 
 use super::access::may_decide_about_access;
 use super::config_tree::{ConfigEntry, ConfigNode, SourceLocation};

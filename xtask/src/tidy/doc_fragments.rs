@@ -1,5 +1,6 @@
-//! Doc comments over half a sentence. A comment that opens or ends with three dots continues in the
-//! comment of its neighbour, and a reader who is shown one of them alone cannot understand it.
+//! Check that doc comments are whole sentences. A comment that opens or ends with three dots
+//! continues in the comment of its neighbour, and a reader who is shown one of them alone cannot
+//! understand it.
 
 use super::TidyFinding;
 use crate::source::SourceFile;

@@ -1,5 +1,5 @@
-//! The first words of doc comments. A comment that opens with a pronoun or a question word makes a
-//! reader look for the noun; a comment that names its subject can be read alone.
+//! Check of the first words of doc comments. A comment that opens with a pronoun or a question word
+//! makes a reader look for the noun; a comment that names its subject can be read alone.
 
 use super::TidyFinding;
 use crate::source::SourceFile;

@@ -1,6 +1,6 @@
-//! Names of code in documents: a path such as `broker::routing::publish`, a type or a function has
-//! to exist. A name without capitals, underscore, `::` or parentheses may be an ordinary word, so
-//! it is not checked.
+//! Check of the names of code in documents: a path such as `broker::routing::publish`, a type or a
+//! function has to exist. A name without capitals, underscore, `::` or parentheses may be an
+//! ordinary word, so it is not checked.
 
 use super::TidyFinding;
 use crate::source::{SourceFile, word_positions};

@@ -1,4 +1,4 @@
-//! Names consist of words of the domain. Checks functions, types and files.
+//! Check that names of functions, types and files consist of words of the domain.
 
 use super::TidyFinding;
 use crate::source::{SourceFile, identifier, line_of, word_positions};

@@ -1,4 +1,4 @@
-//! Bounds of the length of files, functions and lines.
+//! Check of the length of files, functions and lines.
 
 use super::TidyFinding;
 use crate::source::SourceFile;

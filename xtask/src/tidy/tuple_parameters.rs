@@ -1,5 +1,5 @@
-//! Parameters packed into a tuple avoid the limit of a function's arguments, and separate types
-//! from names.
+//! Check that functions have no parameters in a tuple: a tuple avoids the limit of a function's
+//! arguments, and separates types from names.
 
 use super::TidyFinding;
 use crate::source::{SourceFile, identifier, line_of, word_positions};

@@ -1,5 +1,5 @@
-//! Names of types: a phrase of two words or more for a single thing in the whole workspace, or a
-//! single word known from MQTT, Rust, operating systems or databases.
+//! Check of the names of types: a phrase of two words or more for a single thing in the whole
+//! workspace, or a single word known from MQTT, Rust, operating systems or databases.
 
 use std::collections::BTreeMap;
 
