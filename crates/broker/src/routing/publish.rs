@@ -1,5 +1,5 @@
-//! From a PUBLISH to a message. `Shard::publish` performs the checks in order and contains every
-//! check which can refuse the packet.
+//! From a PUBLISH to a message. `publish` performs every check which can refuse the packet, in
+//! order; `client_permissions`, `topic_resolution`, `delayed` and `caches` contain those of theirs.
 
 use crate::caches;
 use crate::connection::conn::CloseReason;

@@ -2,8 +2,9 @@
 //! list, which a reload replaces; each shard has an index of the filters in its rules.
 //!
 //! A rule receives a message once, on the shard of the publisher, with the namespace in its topic,
-//! before the message is stored or delivered. The rule's outputs follow the input message. Failures
-//! of rules do not affect the input message; only `RuleActions::drops_message` does.
+//! before the message is stored or delivered. The rule's outputs follow the input message. All
+//! rules except the one that made an output receive it, in chains of at most `DEPTH_MAX` rules.
+//! Failures of rules do not affect the input message; only `RuleActions::drops_message` does.
 
 use crate::connection::peer::PeerAddress;
 use crate::input::SessionId;
