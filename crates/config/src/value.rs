@@ -13,7 +13,7 @@ pub type TextCheck = fn(&str) -> Result<(), String>;
 #[derive(Clone, Copy)]
 pub enum OptionKind {
     Bool,
-    /// One of these words.
+    /// A value that is a member of this list of words.
     Choice(&'static [&'static str]),
     /// A kind whose value may contain a secret. [`OptionKind::format_value`] replaces the secret by
     /// `***`, and [`OptionKind::excerpt`] leaves the value out of errors.
