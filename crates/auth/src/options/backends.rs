@@ -4,8 +4,8 @@ use super::{AuthOptionTables, AuthOptionTarget};
 use config::row::{OptionRow, OptionScope, PATH, count};
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Rows of the options `auth.backend_*`, common to all such servers.
-    pub const BACKENDS: &'static [OptionRow<S>] = &[
+    /// Options common to all such servers.
+    pub(super) const BACKENDS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.backend_ca",
             kind: PATH,

@@ -34,8 +34,8 @@ fn check_keys(text: &str) -> Result<(), String> {
 }
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Row of the option `acl.file`.
-    pub const ACL: &'static [OptionRow<S>] = &[OptionRow {
+    /// The option `acl.file`.
+    pub(super) const ACL: &'static [OptionRow<S>] = &[OptionRow {
         key: "acl.file",
         kind: PATH,
         default: "",
@@ -52,8 +52,8 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
 }
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Rows of the options of authentication, for example `auth.users`.
-    pub const CLIENTS: &'static [OptionRow<S>] = &[
+    /// Options of authentication.
+    pub(super) const CLIENTS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.certificate",
             kind: OptionKind::Choice(PARTS),
@@ -322,8 +322,8 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
 }
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Row of the option `bans.file`.
-    pub const BANS: &'static [OptionRow<S>] = &[OptionRow {
+    /// Options of who may not come in.
+    pub(super) const BANS: &'static [OptionRow<S>] = &[OptionRow {
         key: "bans.file",
         kind: PATH,
         default: "",

@@ -92,7 +92,7 @@ fn form(value: &OptionValue) -> HttpParamPlacement {
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
     /// Options `acl.http_*` of the server that authorizes clients.
-    pub const HTTP_ACL: &'static [OptionRow<S>] = &[
+    pub(super) const HTTP_ACL: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "acl.http_answer",
             kind: ANSWERS,
@@ -187,7 +187,7 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
     /// Options `auth.http_*` of the server that authenticates clients.
-    pub const HTTP: &'static [OptionRow<S>] = &[
+    pub(super) const HTTP: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.http_acl",
             kind: OptionKind::Bool,

@@ -1,6 +1,6 @@
 //! Options of authentication and rules with a MySQL or MariaDB server.
 
-use super::tables::{any_query, query, user_query};
+use super::sql::{any_query, query, user_query};
 use super::{AuthOptionTables, AuthOptionTarget};
 use config::row::{OptionRow, OptionScope};
 use config::value::OptionKind;
@@ -14,8 +14,8 @@ const URL: OptionKind = OptionKind::Text {
     },
 };
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Rows of the options `auth.mysql_*`.
-    pub const MYSQL: &'static [OptionRow<S>] = &[
+    /// Options `auth.mysql_*`.
+    pub(super) const MYSQL: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.mysql_rules",
             kind: any_query::<MysqlDatabase>(),

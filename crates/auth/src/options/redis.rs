@@ -23,8 +23,8 @@ const RULES: OptionKind = OptionKind::Text {
 };
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
-    /// Rows of the options `auth.redis_*`.
-    pub const REDIS: &'static [OptionRow<S>] = &[
+    /// Options `auth.redis_*`.
+    pub(super) const REDIS: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.redis_rules",
             kind: RULES,

@@ -2,17 +2,12 @@
 
 use super::{AuthOptionTables, AuthOptionTarget};
 use crate::password_format::{PasswordHashKind as Hashed, SaltPosition};
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-use crate::{remote::template::AuthTemplate, tables::sql::SqlQuery};
 use config::row::{OptionRow, OptionScope, count};
 use config::value::OptionKind;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-use config::value::TextCheck;
-use net::sql::SqlDatabase;
 
 impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
     /// Options `auth.password_*` that all databases share.
-    pub const TABLES: &'static [OptionRow<S>] = &[
+    pub(super) const TABLES: &'static [OptionRow<S>] = &[
         OptionRow {
             key: "auth.password_form",
             kind: OptionKind::Choice(&[
@@ -69,27 +64,4 @@ impl<S: AuthOptionTarget + 'static> AuthOptionTables<S> {
             },
         },
     ];
-}
-
-/// Returns the kind of a required query for a user.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(super) const fn user_query<D: SqlDatabase>() -> OptionKind {
-    let check: TextCheck = |text| match query::<D>(text)? {
-        Some(_) => Ok(()),
-        None => Err("it is empty, use a query".into()),
-    };
-    OptionKind::Text { of: "a query", check }
-}
-
-/// Returns the kind of a query that may be empty.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(super) const fn any_query<D: SqlDatabase>() -> OptionKind {
-    OptionKind::Text { of: "a query", check: |text| query::<D>(text).map(|_| ()) }
-}
-
-/// Parses a query; an empty text disables it.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(super) fn query<D: SqlDatabase>(text: &str) -> Result<Option<AuthTemplate>, String> {
-    SqlQuery::parse(text, D::placeholder)?;
-    Ok(Some(AuthTemplate::parse(text, false)?).filter(|_| !text.is_empty()))
 }

@@ -36,26 +36,8 @@ pub(crate) fn listener_sections() -> Vec<&'static str> {
 
 /// Returns every option, in the order of the documents and the sample file.
 pub(crate) fn rows() -> impl Iterator<Item = &'static ProgramOption> + Clone {
-    let parts = [
-        program::TOP,
-        EngineTables::LISTENERS,
-        AuthTables::ACL,
-        #[cfg(feature = "http")]
-        AuthTables::HTTP_ACL,
-        AuthTables::CLIENTS,
-        #[cfg(feature = "remote")]
-        AuthTables::BACKENDS,
-        #[cfg(feature = "http")]
-        AuthTables::HTTP,
-        #[cfg(feature = "tables")]
-        AuthTables::TABLES,
-        #[cfg(feature = "postgres")]
-        AuthTables::POSTGRES,
-        #[cfg(feature = "mysql")]
-        AuthTables::MYSQL,
-        #[cfg(feature = "redis")]
-        AuthTables::REDIS,
-        AuthTables::BANS,
+    let before = [program::TOP, EngineTables::LISTENERS];
+    let after = [
         BrokerTables::FLAPPING,
         BrokerTables::LIMITS,
         BrokerTables::CONNECTIONS,
@@ -65,7 +47,7 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static ProgramOption> + Clone {
         BrokerTables::STORE,
         program::ROWS,
     ];
-    parts.into_iter().flatten()
+    before.into_iter().chain(AuthTables::ALL.iter().copied()).chain(after).flatten()
 }
 
 pub(crate) fn find(key: &str) -> Option<&'static ProgramOption> {
