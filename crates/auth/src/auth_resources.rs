@@ -5,14 +5,10 @@
 use crate::acl::authorizer::Authorizer;
 #[cfg(feature = "http")]
 use crate::jwks::RemoteJwks;
-#[cfg(feature = "http")]
 use crate::security_state::SecurityState;
 #[cfg(feature = "remote")]
 use net::control_runtime::ControlRuntime;
-#[cfg(feature = "remote")]
-use std::sync::Arc;
-#[cfg(feature = "http")]
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Resources that loaded access options share with the options loaded before.
 #[derive(Default)]
@@ -42,13 +38,10 @@ impl AuthResources {
 
     /// Sends further authorization requests to the servers of these options. `indexes` maps each
     /// socket to its listener in the settings.
-    #[cfg(feature = "http")]
     pub fn replace_authz_servers(&self, security: &SecurityState, indexes: &[usize]) {
+        #[cfg(feature = "http")]
         self.authorizer.replace_servers(security.authz_pools(indexes));
     }
-
-    #[cfg(not(feature = "http"))]
-    pub fn replace_authz_servers(&self, _: &crate::security_state::SecurityState, _: &[usize]) {}
 }
 
 #[cfg(feature = "http")]

@@ -228,25 +228,21 @@ impl BackendReply {
     }
 
     /// Returns the request, or `None` after the decision.
-    #[cfg(feature = "remote")]
     pub fn claim(&self) -> Option<Arc<AuthRequest>> {
         self.attempt.as_ref().map(|case| case.request.clone())
     }
 
     /// Returns the liveness of the client's connection; default after the decision.
-    #[cfg(feature = "remote")]
     pub fn liveness(&self) -> ConnectionLiveness {
         self.attempt.as_ref().map_or_else(ConnectionLiveness::default, |case| case.liveness.clone())
     }
 
     /// Drops the request without a decision, for a closed connection.
-    #[cfg(feature = "remote")]
     pub fn abandon(mut self) {
         self.attempt = None;
     }
 
     /// Continues with `work` on a thread of the authenticator.
-    #[cfg(feature = "remote")]
     pub fn run_later(mut self, work: impl FnOnce(&AuthRequest) -> BackendOutcome + Send + 'static) {
         let Some(mut case) = self.attempt.take() else { return };
         case.work = Some(BackendTask(Box::new(work)));

@@ -93,7 +93,6 @@ impl KeySet {
     }
 
     /// Parses a JWK set from a server. A set without a usable key is an error.
-    #[cfg(feature = "http")]
     pub fn from_set(bytes: &[u8]) -> Result<KeySet, String> {
         let all = KeySet::parse_set(std::str::from_utf8(bytes).unwrap_or_default())?;
         match all.is_empty() {
@@ -103,7 +102,6 @@ impl KeySet {
     }
 
     /// Whether the set has a key that `id` may refer to.
-    #[cfg(feature = "http")]
     pub fn knows(&self, id: Option<&str>) -> bool {
         self.all.iter().any(|key| key.id.is_none() || id.is_none() || key.id.as_deref() == id)
     }

@@ -34,7 +34,6 @@ pub mod key_set;
 #[cfg(test)]
 mod mutations;
 pub mod options;
-#[cfg(feature = "tables")]
 pub mod password_format;
 pub mod password_hash;
 #[cfg(feature = "psk")]

@@ -29,7 +29,6 @@ use broker::options::{AccessByListener, AuthzOptions, BrokerOptions, ListenerAcc
 use net::http_client::HttpRoute;
 #[cfg(feature = "http")]
 use net::server_pool::ConnectionPool;
-#[cfg(feature = "remote")]
 use net::server_url::ServerUrl;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use net::sql::SqlDatabase;

@@ -7,7 +7,6 @@ use crate::certificate::CertificateNameField;
 #[cfg(feature = "http")]
 use crate::http::HttpAuthSettings;
 use crate::jwt::{JwtClaimNames, JwtValidator, TokenLocation};
-#[cfg(feature = "tables")]
 use crate::password_format::PasswordFormat;
 #[cfg(feature = "remote")]
 use crate::remote::RemoteSettings;
@@ -17,13 +16,8 @@ use crate::tables::redis::RedisAuthSettings;
 use crate::tables::sql::SqlAuthSettings;
 use broker::options::AuthzOptions;
 use config::listen_url::ListenUrl;
-#[cfg(feature = "http")]
-use net::http_client::SCHEMES;
-#[cfg(feature = "http")]
-use net::http_proxy::HttpProxy;
 #[cfg(feature = "remote")]
 use net::server_pool::RemoteLimits;
-#[cfg(feature = "http")]
 use net::server_url::ServerUrl;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
@@ -41,10 +35,8 @@ pub struct SecuritySettings {
     pub jwt_claims: JwtClaimNames,
     pub jwt_keys: PathBuf,
     pub jwt_place: TokenLocation,
-    #[cfg(feature = "http")]
     pub jwt_refresh_s: u32,
     /// URL of a JWK set, instead of `jwt_keys`.
-    #[cfg(feature = "http")]
     pub jwt_url: Option<ServerUrl>,
     /// Bounds of the [`Authenticator`](crate::Authenticator); 0 threads select a number by the
     /// host's cores.
@@ -53,7 +45,6 @@ pub struct SecuritySettings {
     pub password_cache_s: u32,
     #[cfg(feature = "mysql")]
     pub mysql: SqlAuthSettings,
-    #[cfg(feature = "tables")]
     pub password_form: PasswordFormat,
     /// Settings of the HTTP server that authorizes publishes and subscriptions.
     #[cfg(feature = "http")]
@@ -65,6 +56,13 @@ pub struct SecuritySettings {
     #[cfg(feature = "remote")]
     pub remote: RemoteSettings,
     pub users: PathBuf,
+}
+
+/// Use of a server that authenticates clients.
+struct RemoteBackendUse {
+    is_used: bool,
+    /// Whether the server supplies rules of clients.
+    has_rules: bool,
 }
 
 /// Access without authentication. With authentication `Loopback` means `Never`.
@@ -113,8 +111,7 @@ impl SecuritySettings {
         own.password_cache_s = 0;
         #[cfg(feature = "http")]
         {
-            own.permits = HttpAuthzSettings::default();
-            own.http.proxy = HttpProxy::None;
+            (own.permits, own.http.proxy) = Default::default();
         }
         #[cfg(feature = "remote")]
         {
@@ -152,32 +149,26 @@ impl SecuritySettings {
     }
 
     pub fn has_tokens(&self) -> bool {
-        #[cfg(feature = "http")]
-        if self.jwt_url.is_some() {
-            return true;
-        }
-        !self.jwt_keys.as_os_str().is_empty()
+        self.jwt_url.is_some() || !self.jwt_keys.as_os_str().is_empty()
     }
 
     /// Whether another server authenticates clients: HTTP or a database.
     pub fn uses_remote_backend(&self) -> bool {
-        #[cfg(feature = "http")]
-        if self.http.call.url.is_some() {
-            return true;
-        }
-        #[cfg(feature = "mysql")]
-        if self.mysql.url.is_some() {
-            return true;
-        }
-        #[cfg(feature = "postgres")]
-        if self.postgres.url.is_some() {
-            return true;
-        }
-        #[cfg(feature = "redis")]
-        if self.redis.url.is_some() {
-            return true;
-        }
-        false
+        self.remote_backends().any(|backend| backend.is_used)
+    }
+
+    fn remote_backends(&self) -> impl Iterator<Item = RemoteBackendUse> {
+        let backends = [
+            #[cfg(feature = "http")]
+            (self.http.call.url.is_some(), self.http.takes_rules),
+            #[cfg(feature = "mysql")]
+            (self.mysql.url.is_some(), self.mysql.rules.is_some()),
+            #[cfg(feature = "postgres")]
+            (self.postgres.url.is_some(), self.postgres.rules.is_some()),
+            #[cfg(feature = "redis")]
+            (self.redis.url.is_some(), self.redis.rules.is_some()),
+        ];
+        backends.into_iter().map(|(is_used, has_rules)| RemoteBackendUse { is_used, has_rules })
     }
 
     /// Returns the options of authorization by a server, if configured.
@@ -190,26 +181,9 @@ impl SecuritySettings {
 
     /// Whether backends may supply a client's own rules, or a server authorizes clients.
     pub fn may_supply_rules(&self) -> bool {
-        if self.broker_authz_settings().is_some() {
-            return true;
-        }
-        #[cfg(feature = "http")]
-        if self.http.call.url.is_some() && self.http.takes_rules {
-            return true;
-        }
-        #[cfg(feature = "mysql")]
-        if self.mysql.url.is_some() && self.mysql.rules.is_some() {
-            return true;
-        }
-        #[cfg(feature = "postgres")]
-        if self.postgres.url.is_some() && self.postgres.rules.is_some() {
-            return true;
-        }
-        #[cfg(feature = "redis")]
-        if self.redis.url.is_some() && self.redis.rules.is_some() {
-            return true;
-        }
-        self.has_tokens() && !self.jwt_claims.permissions.is_empty()
+        self.broker_authz_settings().is_some()
+            || self.remote_backends().any(|backend| backend.is_used && backend.has_rules)
+            || (self.has_tokens() && !self.jwt_claims.permissions.is_empty())
     }
 
     /// Whether the ACL file, backends or a server restrict actions of clients.
@@ -230,7 +204,7 @@ impl SecuritySettings {
     pub fn set_keys(&mut self, text: &str) {
         #[cfg(feature = "http")]
         {
-            self.jwt_url = ServerUrl::parse(text, SCHEMES).ok();
+            self.jwt_url = ServerUrl::parse(text, net::http_client::SCHEMES).ok();
             if self.jwt_url.is_some() {
                 return self.jwt_keys.clear();
             }

@@ -2,7 +2,6 @@
 //! documents with its meaning here, tried with every kind of client, with anonymous clients allowed
 //! and refused.
 
-#[cfg(feature = "tables")]
 use super::super::password_format::{PasswordFormat, PasswordHashKind, SaltPosition};
 use super::*;
 
@@ -17,8 +16,7 @@ pub(super) fn hash() -> &'static str {
     include_str!("../vectors/mosquitto_7.txt").trim().trim_start_matches("ann:")
 }
 
-/// Parses a form as written in the tables: `tagged`, `sha256 prefix`, `pbkdf2_sha512 1000`.
-#[cfg(feature = "tables")]
+/// `tagged`, `sha256 prefix`, `pbkdf2_sha512 1000`
 pub(super) fn password_form(text: &str) -> PasswordFormat {
     let (kind, more) = text.split_once(' ').unwrap_or((text, ""));
     let kind = match kind {

@@ -5,7 +5,6 @@
 mod forms;
 #[cfg(feature = "http")]
 mod http;
-#[cfg(feature = "tables")]
 mod installed;
 #[cfg(feature = "http")]
 mod jwks;
@@ -13,22 +12,18 @@ mod jwks;
 mod mysql;
 #[cfg(feature = "http")]
 mod permits;
-#[cfg(any(feature = "http", feature = "tables"))]
 mod ports;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "tables")]
 mod servers;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod sql;
-#[cfg(feature = "remote")]
 mod tls;
 #[cfg(feature = "http")]
 mod web;
 
-#[cfg(feature = "remote")]
 use self::tls::{certificates, served};
 use super::backend::{AuthBackend, BackendChain, BackendOutcome, BackendReply};
 use super::certificate::{CertificateBackend, CertificateNameField};
@@ -151,8 +146,7 @@ fn subjects() -> Vec<ContractSubject> {
     ]
 }
 
-/// Runs all tests of the contract on a backend.
-#[cfg(feature = "remote")]
+/// All tests of the contract, for a backend that is started in a file of its own.
 fn stands(subject: &ContractSubject) {
     let all = [
         comes_in,
@@ -230,7 +224,6 @@ fn answer(authenticator: &Arc<Authenticator>, request: &AuthRequest) -> Result<S
     user_of(ask(authenticator, request).recv_timeout(SOON).expect("an answer"))
 }
 
-#[cfg(feature = "remote")]
 /// Repeats until there is a decision: a lost server is tried again after a while.
 fn answer_at_last(
     authenticator: &Arc<Authenticator>,

@@ -91,7 +91,6 @@ pub(super) fn give(path: &Path, user: &str) {
 }
 
 /// Installs an empty MariaDB; as root, the server runs as `mysql`.
-#[cfg(feature = "mysql")]
 pub(super) fn install_mariadb(files: &Path) {
     let mut install = Command::new("mariadb-install-db");
     install.arg(format!("--datadir={}", files.display()));

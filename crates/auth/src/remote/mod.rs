@@ -9,18 +9,14 @@ pub mod http_call;
 pub mod template;
 
 use super::backend::{AuthBackend, BackendOutcome, BackendReply};
-#[cfg(feature = "tables")]
 use super::password_format::StoredPassword;
-#[cfg(feature = "tables")]
 use super::verified_cache::VerifiedCache;
 use broker::AuthRequest;
-#[cfg(feature = "tables")]
 use broker::connection::authentication::Principal;
 use net::control_runtime::ControlRuntime;
 use net::server_pool::{ConnectionPool, PoolError, RemoteLimits, RemoteServer, RequestGuard};
 use std::path::PathBuf;
 use std::sync::Arc;
-#[cfg(feature = "tables")]
 use std::sync::OnceLock;
 
 /// Values of the option rows for all remote backends.
@@ -53,13 +49,11 @@ pub trait IdentityServer: RemoteServer<Question = AuthRequest, Reply = IdentityL
 pub enum IdentityLookup {
     Verdict(BackendOutcome),
     /// The client is `principal` if its password matches `stored`.
-    #[cfg(feature = "tables")]
     Proof {
         stored: StoredPassword,
         principal: Box<Principal>,
     },
     /// The server does not know the client.
-    #[cfg(feature = "tables")]
     UnknownClient,
 }
 
@@ -67,12 +61,10 @@ pub enum IdentityLookup {
 pub struct RemoteBackend<S: RemoteServer> {
     pool: Arc<ConnectionPool<S>>,
     runtime: Arc<ControlRuntime>,
-    #[cfg(feature = "tables")]
     passwords: Arc<PasswordVerifier>,
 }
 
 /// Verifies passwords against [`StoredPassword`]s from the server.
-#[cfg(feature = "tables")]
 #[derive(Default)]
 struct PasswordVerifier {
     /// A [`StoredPassword`] to verify against for clients that the server does not know.
@@ -86,13 +78,11 @@ impl<S: RemoteServer> RemoteBackend<S> {
         RemoteBackend {
             pool: ConnectionPool::new(server, bounds),
             runtime,
-            #[cfg(feature = "tables")]
             passwords: Arc::default(),
         }
     }
 
     /// Sets the [`VerifiedCache`] of recently verified passwords.
-    #[cfg(feature = "tables")]
     pub fn remember_in(self, verified: Option<Arc<VerifiedCache>>) -> RemoteBackend<S> {
         let passwords = Arc::new(PasswordVerifier { verified, ..PasswordVerifier::default() });
         RemoteBackend { passwords, ..self }
@@ -119,17 +109,14 @@ impl<S: IdentityServer> AuthBackend for RemoteBackend<S> {
         let Some(guard) = RequestGuard::new(self.pool.clone()) else {
             return reply.send(BackendOutcome::Busy);
         };
-        #[cfg(feature = "tables")]
         let passwords = self.passwords.clone();
         self.runtime.spawn(async move {
             let Some(request) = reply.claim() else { return };
             match guard.run(&request, &reply.liveness()).await {
                 Ok(IdentityLookup::Verdict(outcome)) => reply.send(outcome),
-                #[cfg(feature = "tables")]
                 Ok(IdentityLookup::Proof { stored, principal }) => {
                     reply.run_later(move |request| passwords.check(request, stored, principal));
                 }
-                #[cfg(feature = "tables")]
                 Ok(IdentityLookup::UnknownClient) => {
                     reply.run_later(move |request| passwords.simulate_check(request));
                 }
@@ -141,7 +128,6 @@ impl<S: IdentityServer> AuthBackend for RemoteBackend<S> {
     }
 }
 
-#[cfg(feature = "tables")]
 impl PasswordVerifier {
     fn check(
         &self,

@@ -161,9 +161,7 @@ impl AuthTemplate {
         AuthTemplate::read(text, letters, TemplateScope::Client)
     }
 
-    /// Parses a template of an authorization request. Placeholders are variables such as
-    /// `${topic}`, or letters such as `%t`.
-    #[cfg(feature = "http")]
+    /// Parses a template about an action, with letters.
     pub fn parse_wish(text: &str) -> Result<AuthTemplate, String> {
         AuthTemplate::read(text, true, TemplateScope::AuthzRequest)
     }
@@ -177,7 +175,6 @@ impl AuthTemplate {
         Ok(AuthTemplate(template?))
     }
 
-    #[cfg(any(feature = "http", feature = "redis"))]
     pub fn has(&self, wanted: AuthVariable) -> bool {
         self.0.values().any(|value| *value == wanted)
     }
@@ -312,7 +309,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "http")]
     #[test]
     fn what_a_client_wants_has_names_of_its_own() {
         let question = AuthzRequest {

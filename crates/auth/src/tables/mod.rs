@@ -33,7 +33,6 @@ fn read_proof(
     Ok((stored, Principal { user, groups, is_superuser, ..Principal::default() }))
 }
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 fn read_acl_entry(row: &TableRow) -> Result<AclEntry, &'static str> {
     if ["ipaddr", "ipaddress"].iter().any(|name| row.bytes(name).is_some_and(|v| !v.is_empty())) {
         return Err("a rule has an address, which stands in acl.file only");
@@ -53,7 +52,6 @@ fn read_acl_entry(row: &TableRow) -> Result<AclEntry, &'static str> {
 
 /// Reads a row in the form of EMQX 4: `allow` 0 or 1, `access` 1 (subscribe), 2 (publish) or 3, and
 /// `%c` and `%u` in the topic.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 fn read_numbered_acl_entry(row: &TableRow, topics: impl Iterator<Item = String>) -> AclEntry {
     let named = |topic: String| topic.replace("%c", "${clientid}").replace("%u", "${username}");
     let permission = match row.word("allow").as_str() {
