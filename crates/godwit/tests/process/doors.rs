@@ -93,14 +93,8 @@ pub(crate) fn s_client(port: &str, arguments: &[&str]) -> (bool, String) {
     (welcomed, String::from_utf8_lossy(&said).into_owned())
 }
 
-/// Runs `openssl s_client` with `words` as input, and returns the output as text.
-#[cfg(feature = "psk")]
-pub(crate) fn s_client_saying(port: &str, arguments: &[&str], words: &[u8]) -> String {
-    String::from_utf8_lossy(&s_client_bytes(port, arguments, words)).into_owned()
-}
-
-/// Runs `openssl s_client` with `words` as input. Returns the bytes of stdout and stderr.
-fn s_client_bytes(port: &str, arguments: &[&str], words: &[u8]) -> Vec<u8> {
+/// The same that sends anything: all that it said.
+pub(crate) fn s_client_bytes(port: &str, arguments: &[&str], words: &[u8]) -> Vec<u8> {
     let address = format!("127.0.0.1:{port}");
     let mut child = Command::new("openssl")
         .args(["s_client", "-connect", &address, "-ign_eof"])

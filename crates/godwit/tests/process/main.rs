@@ -3,7 +3,6 @@
 
 mod backends;
 mod bad_lines;
-#[cfg(feature = "bridge")]
 mod bridge_clouds;
 mod bridge_invalid;
 mod bridge_peers;
@@ -36,23 +35,19 @@ mod log_lines;
 mod mixed;
 mod namespaces;
 mod options;
-#[cfg(feature = "bridge")]
 mod pauses;
 mod permits;
 #[path = "../../../auth/src/contract/ports.rs"]
 mod ports;
 #[cfg(feature = "psk")]
 mod psk;
-#[cfg(feature = "sink")]
 mod rule_links;
 mod rules;
 mod salvo;
 mod security;
-#[cfg(feature = "sink")]
 #[path = "../../../auth/src/contract/servers.rs"]
 mod servers;
 mod signals;
-#[cfg(feature = "sink")]
 mod sinks;
 mod storms;
 #[allow(dead_code, reason = "the contract of backends uses the rest")]

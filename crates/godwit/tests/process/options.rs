@@ -156,7 +156,6 @@ fn the_sample_file_is_a_valid_file() {
     assert_eq!((code, stdout.as_str()), (Some(0), "# every option for all has its default\n"));
 }
 
-#[cfg(feature = "sink")]
 #[test]
 fn tables_with_options_of_their_own_are_counted() {
     let file = scratch("check-tables").join("godwit.toml");
@@ -170,9 +169,7 @@ fn tables_with_options_of_their_own_are_counted() {
     assert_eq!((code, stdout.as_str()), (Some(0), said));
 }
 
-/// The certificate files that the examples name are replaced by test certificates under the same
-/// names.
-#[cfg(all(feature = "gateway", feature = "sink"))]
+/// The files that they name are those of a test, under their names.
 #[test]
 fn examples_of_documents_are_right_as_they_stand() {
     let folder = scratch("check-documents");

@@ -2,7 +2,7 @@
 //! clients. Only in a build with the feature `psk`.
 
 use crate::broker::{TestProgram, run, scratch};
-use crate::doors::{ListenerBroker, refs, s_client, s_client_saying};
+use crate::doors::{ListenerBroker, refs, s_client, s_client_bytes};
 use crate::installed::installed;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -118,7 +118,8 @@ fn websocket_stands_behind_keys_too() {
     let broker = ListenerBroker::start(&own);
     let port = broker.urls[0].rsplit(':').next().expect("a port").replace("/mqtt", "");
     let arguments = ["-psk_identity", "sensor-7", "-psk", KEY, "-tls1_2"];
-    let said = s_client_saying(&port, &arguments, b"GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n");
+    let said = s_client_bytes(&port, &arguments, b"GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n");
+    let said = String::from_utf8_lossy(&said);
     assert!(said.contains("HTTP/1.1 404"), "{said}");
 }
 
