@@ -6,15 +6,11 @@
 
 use super::lock;
 use super::metrics::{LinkDropReason, LinkMetrics};
-use super::sink::message::{MessageValue::Bytes, SinkMessage};
-use super::sink::settings::SinkSettings;
-use super::sink::template::text_of;
 use broker::BrokerEvent;
 use broker::limits::LINK_IDS;
-use broker::routing::namespace::split_client_id;
 use broker::rules::DeliveryEventOptions;
 use net::timestamp::UnixTimestamp;
-use serde_json::{Map, Value};
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc::error::TrySendError;
@@ -53,10 +49,10 @@ struct SinkEventSubscriber {
 }
 
 /// An event and the time at which a shard reported the event, in Unix milliseconds.
-struct SinkEvent {
-    name: &'static str,
-    broker_event: BrokerEvent,
-    at_ms: u64,
+pub struct SinkEvent {
+    pub name: &'static str,
+    pub broker_event: BrokerEvent,
+    pub at_ms: u64,
 }
 
 /// The receiving end of a sink's channel, and the bytes of messages in the channel. `None` for a
@@ -67,24 +63,21 @@ pub struct SinkEventReceiver(Option<(Receiver<SinkEvent>, Arc<AtomicUsize>)>);
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl EventHub {
+    /// Returns the receiver of the events that `sink` `wants`; at most `events_max` wait in it.
     pub fn add_subscriber(
         &self,
-        sink: &SinkSettings,
+        sink: &Arc<str>,
+        wants: &[String],
+        events_max: usize,
         metrics: &Arc<LinkMetrics>,
     ) -> SinkEventReceiver {
         let mut ears = lock(&self.subscribers);
         ears.retain(|ear| !ear.to.is_closed());
-        let heard = (!sink.events.is_empty()).then(|| {
-            let (to, heard) = channel(sink.events_max);
-            let (metrics, wants) = (metrics.clone(), sink.events.clone());
+        let heard = (!wants.is_empty()).then(|| {
+            let (to, heard) = channel(events_max);
+            let (sink, metrics, wants) = (sink.clone(), metrics.clone(), wants.to_vec());
             let bytes = Arc::new(AtomicUsize::new(0));
-            ears.push(SinkEventSubscriber {
-                sink: sink.name.clone(),
-                wants,
-                metrics,
-                to,
-                bytes: bytes.clone(),
-            });
+            ears.push(SinkEventSubscriber { sink, wants, metrics, to, bytes: bytes.clone() });
             (heard, bytes)
         });
         self.has_subscribers.store(!ears.is_empty(), Relaxed);
@@ -117,9 +110,9 @@ impl EventHub {
     }
 }
 
-/// Returns the delivery events which shards have to record for `sinks`.
-pub fn needed_delivery_events(sinks: &[SinkSettings]) -> DeliveryEventOptions {
-    let is_wanted = |name| sinks.iter().any(|sink| is_selected(&sink.events, name));
+/// Returns the delivery events which shards have to record for sinks that want `events`.
+pub fn needed_delivery_events(events: &[String]) -> DeliveryEventOptions {
+    let is_wanted = |name| is_selected(events, name);
     DeliveryEventOptions {
         delivered: is_wanted("message.delivered"),
         acked: is_wanted("message.acked"),
@@ -146,18 +139,12 @@ impl SinkEventSubscriber {
 }
 
 impl SinkEventReceiver {
-    /// Returns the next event as a [`SinkMessage`]. Never returns for a sink without events.
-    pub async fn next_message(&mut self) -> SinkMessage {
-        let event = match &mut self.0 {
-            Some((heard, bytes)) => heard.recv().await.inspect(|event| {
-                bytes.fetch_sub(event.byte_size(), Relaxed);
-            }),
-            None => None,
-        };
-        match event {
-            Some(event) => event.into_message(),
-            None => std::future::pending().await,
-        }
+    /// Returns the next event. Never returns for a sink without events.
+    pub async fn next_event(&mut self) -> SinkEvent {
+        let Some((heard, bytes)) = &mut self.0 else { return pending().await };
+        let Some(event) = heard.recv().await else { return pending().await };
+        bytes.fetch_sub(event.byte_size(), Relaxed);
+        event
     }
 }
 
@@ -167,21 +154,6 @@ impl SinkEvent {
             BrokerEvent::Delivery { message, .. } => message.bytes(),
             _ => 0,
         }
-    }
-
-    fn into_message(self) -> SinkMessage {
-        let fields = self.broker_event.fields();
-        let json = fields.iter().map(|(name, value)| (name.to_string(), json_of(value)));
-        let mut body: Map<String, Value> = json.collect();
-        let (namespace, client_id) =
-            split_client_id(self.broker_event.client_id().unwrap_or_default());
-        body.insert("event".into(), self.name.into());
-        body.insert("timestamp".into(), self.at_ms.into());
-        body.insert("clientid".into(), client_id.into());
-        if let Some(namespace) = namespace {
-            body.insert("namespace".into(), namespace.into());
-        }
-        SinkMessage::from_event(self.name, client_id, &Value::Object(body), self.at_ms)
     }
 }
 
@@ -206,15 +178,5 @@ fn event_name(broker_event: &BrokerEvent) -> Option<&'static str> {
         BrokerEvent::SessionEnded { .. } => Some("session.terminated"),
         BrokerEvent::Unsubscribed { .. } => Some("session.unsubscribed"),
         _ => None,
-    }
-}
-
-fn json_of(value: &rules::Value<'_>) -> Value {
-    match value {
-        rules::Value::Bool(of) => Value::Bool(*of),
-        rules::Value::Int(of) => Value::from(*of),
-        rules::Value::Text(of) => Value::from(&**of),
-        rules::Value::Bytes(of) => Value::from(text_of(&Bytes(of.as_ref().into()))),
-        _ => Value::Null,
     }
 }

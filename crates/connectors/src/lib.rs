@@ -7,7 +7,6 @@
 mod backoff;
 pub mod bridge;
 mod connection;
-#[cfg(feature = "sink")]
 pub mod events;
 #[cfg(feature = "gateway")]
 pub mod gateway;
@@ -20,23 +19,19 @@ pub mod report;
 pub mod sink;
 pub mod topic_map;
 
-use self::bridge::Bridge;
-use self::bridge::settings::BridgeSettings;
-#[cfg(feature = "sink")]
 use self::events::EventHub;
-#[cfg(feature = "gateway")]
-use self::gateway::{Gateway, settings::GatewaySettings};
 use self::local_session::LocalBroker;
 use self::metrics::LinkMetrics;
 use self::report::LinkReporter;
-#[cfg(feature = "sink")]
-use self::sink::{Sink, settings::SinkSettings};
+use broker::BrokerOptions;
 use broker::limits::LINK_IDS;
 use broker::session::session_report::SessionSelector;
 use net::control_runtime::ControlRuntime;
 use net::server_url::ServerUrl;
 use rustls::{ClientConfig, ServerConfig};
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::mpsc::channel;
@@ -50,7 +45,6 @@ use tracing::{info, warn};
 pub struct LinkResources {
     pub runtime: Arc<ControlRuntime>,
     /// Distributes events about clients and sessions to sinks.
-    #[cfg(feature = "sink")]
     pub hub: Arc<EventHub>,
 }
 
@@ -59,7 +53,6 @@ pub struct LinkResources {
 pub struct LinkSupervisor {
     runtime: Arc<ControlRuntime>,
     home: Arc<LocalBroker>,
-    #[cfg(feature = "sink")]
     hub: Arc<EventHub>,
     /// Running links by the client ids of their sessions, see [`LinkKind::link_id`].
     running: BTreeMap<String, RunningLink>,
@@ -96,25 +89,73 @@ pub enum LinkKind {
     Sink,
 }
 
-/// Settings of a link. `is_same` decides whether a reload leaves the link running.
-#[derive(Clone, Debug)]
-pub enum LinkSettings {
-    Bridge(Box<BridgeSettings>),
-    #[cfg(feature = "gateway")]
-    Gateway(Box<GatewaySettings>),
-    #[cfg(feature = "sink")]
-    Sink(Box<SinkSettings>),
+/// Settings of a link of one kind, with the task that the link runs.
+pub trait LinkSettings: Any + fmt::Debug + Send + Sync {
+    fn kind(&self) -> LinkKind;
+
+    fn name(&self) -> &Arc<str>;
+
+    /// Returns the limits of the local session.
+    fn limits(&self) -> &Arc<BrokerOptions>;
+
+    /// Returns the addresses of the servers, without secrets, for `ReportedLink::servers`.
+    fn servers(&self) -> Vec<String>;
+
+    /// Whether a reload can keep the link running: the same settings, apart from limits of the
+    /// queue which change in place.
+    fn is_same(&self, other: &dyn LinkSettings) -> bool;
+
+    /// Loads the files of the TLS options.
+    fn load_tls(&self) -> Result<LinkTlsConfigs, String>;
+
+    /// Returns the task of the link, which runs until the stop. `before` are the settings of the
+    /// task whose local session this task continues.
+    fn new_task(
+        &self,
+        resources: &LinkTaskResources,
+        before: Option<&dyn LinkSettings>,
+        stop: watch::Receiver<LinkStop>,
+    ) -> LinkTask;
+
+    /// Returns the servers at which `other` has the same client id, and so the same session. Only
+    /// bridges have sessions at servers.
+    fn shared_servers(&self, _other: &dyn LinkSettings) -> Vec<ServerUrl> {
+        Vec::new()
+    }
+
+    /// Whether `other` continues the file or the remote session of this link, and so has to wait
+    /// for the end of this link's task.
+    fn must_wait_for_end(&self, other: &dyn LinkSettings) -> bool {
+        !self.shared_servers(other).is_empty()
+    }
+
+    /// Returns the client id of the local session.
+    fn link_id(&self) -> String {
+        self.kind().link_id(self.name())
+    }
 }
+
+/// Resources of the process and of the supervisor for the task of one link. The supervisor changes
+/// the TLS configurations while the task runs.
+#[derive(Clone)]
+pub struct LinkTaskResources {
+    pub home: Arc<LocalBroker>,
+    pub hub: Arc<EventHub>,
+    pub dial_tls: ClientTlsCell,
+    pub listen_tls: ServerTlsCell,
+    /// Notified when options are read again and the settings of the link stay the same.
+    pub again: Arc<Notify>,
+    pub metrics: Arc<LinkMetrics>,
+}
+
+/// Task of a link, see [`LinkSettings::new_task`].
+pub type LinkTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A running link, with the handles by which `apply` changes or ends the task.
 struct RunningLink {
-    settings: LinkSettings,
-    tls: ClientTlsCell,
-    served: ServerTlsCell,
-    link_metrics: Arc<LinkMetrics>,
+    settings: Arc<dyn LinkSettings>,
+    resources: LinkTaskResources,
     stop: watch::Sender<LinkStop>,
-    /// Notified when options are read again and the settings of this link stay the same.
-    again: Arc<Notify>,
     ended: LinkTaskEnd,
 }
 
@@ -126,13 +167,17 @@ pub type ClientTlsCell = Arc<Mutex<Option<Arc<ClientConfig>>>>;
 /// while the link runs.
 pub type ServerTlsCell = Arc<Mutex<Option<Arc<ServerConfig>>>>;
 
-/// Settings of a link, with the TLS configurations made from the files which the settings name.
+/// TLS configurations made from the files which the settings of a link name.
+pub struct LinkTlsConfigs {
+    pub dial: Option<Arc<ClientConfig>>,
+    /// Configuration for incoming connections. Only a [`LinkKind::Gateway`] accepts connections.
+    pub listen: Option<Arc<ServerConfig>>,
+}
+
+/// Settings of a link, with the contents of their files.
 pub struct LinkDefinition {
-    pub settings: LinkSettings,
-    pub tls: Option<Arc<ClientConfig>>,
-    /// TLS configuration for incoming connections. Only a [`LinkKind::Gateway`] accepts
-    /// connections.
-    pub served: Option<Arc<ServerConfig>>,
+    pub settings: Arc<dyn LinkSettings>,
+    pub tls: LinkTlsConfigs,
 }
 
 /// Longest wait of [`LinkSupervisor::stop`] for links to disconnect when the process ends.
@@ -164,75 +209,32 @@ impl LinkKind {
     }
 }
 
-impl LinkSettings {
-    fn kind(&self) -> LinkKind {
-        match self {
-            LinkSettings::Bridge(_) => LinkKind::Bridge,
-            #[cfg(feature = "gateway")]
-            LinkSettings::Gateway(_) => LinkKind::Gateway,
-            #[cfg(feature = "sink")]
-            LinkSettings::Sink(_) => LinkKind::Sink,
-        }
+impl dyn LinkSettings {
+    /// Returns the settings as those of one kind of link; `None` if the link is of another kind.
+    pub fn as_kind<S: LinkSettings>(&self) -> Option<&S> {
+        (self as &dyn Any).downcast_ref()
     }
+}
 
-    fn name(&self) -> &Arc<str> {
-        match self {
-            LinkSettings::Bridge(bridge) => &bridge.name,
-            #[cfg(feature = "gateway")]
-            LinkSettings::Gateway(gateway) => &gateway.name,
-            #[cfg(feature = "sink")]
-            LinkSettings::Sink(sink) => &sink.name,
-        }
-    }
+/// Implements [`LinkSettings::is_same`] for a kind of link. `without_limits` returns the settings
+/// with the default limits.
+fn is_same_link<S: LinkSettings + PartialEq>(
+    one: &S,
+    other: &dyn LinkSettings,
+    without_limits: fn(&S) -> S,
+) -> bool {
+    let limits = |one: &S| (one.limits().inflight_max, one.limits().packet_bytes_max);
+    other.as_kind().is_some_and(|other| {
+        without_limits(one) == without_limits(other) && limits(one) == limits(other)
+    })
+}
 
-    fn link_id(&self) -> String {
-        self.kind().link_id(self.name())
-    }
-
-    fn is_same(&self, other: &LinkSettings) -> bool {
-        match (self, other) {
-            (LinkSettings::Bridge(one), LinkSettings::Bridge(other)) => one.is_same(other),
-            #[cfg(feature = "sink")]
-            (LinkSettings::Sink(one), LinkSettings::Sink(other)) => one.is_same(other),
-            #[cfg(feature = "gateway")]
-            (LinkSettings::Gateway(one), LinkSettings::Gateway(other)) => one.is_same(other),
-            #[cfg(any(feature = "gateway", feature = "sink"))]
-            _ => false,
-        }
-    }
-
-    /// Returns the servers at which `other` has the same client id, and so the same session. Only
-    /// bridges have sessions at servers.
-    fn shared_servers(&self, other: &LinkSettings) -> Vec<ServerUrl> {
-        match (self, other) {
-            (LinkSettings::Bridge(one), LinkSettings::Bridge(other)) => one.shared_servers(other),
-            #[cfg(any(feature = "gateway", feature = "sink"))]
-            _ => Vec::new(),
-        }
-    }
-
-    /// Whether `other` continues the file or the remote session of this link, and so has to wait
-    /// for the end of this link's task.
-    fn must_wait_for_end(&self, other: &LinkSettings) -> bool {
-        match (self, other) {
-            #[cfg(feature = "sink")]
-            (LinkSettings::Sink(one), LinkSettings::Sink(other)) => {
-                one.file_path().is_some_and(|path| other.file_path() == Some(path))
-            }
-            _ => !self.shared_servers(other).is_empty(),
-        }
-    }
-
-    /// Returns the addresses of the servers, without secrets, for `ReportedLink::servers`.
-    fn servers(&self) -> Vec<String> {
-        match self {
-            LinkSettings::Bridge(bridge) => {
-                bridge.servers.iter().map(ToString::to_string).collect()
-            }
-            #[cfg(feature = "gateway")]
-            LinkSettings::Gateway(gateway) => gateway.places(),
-            #[cfg(feature = "sink")]
-            LinkSettings::Sink(sink) => vec![sink.target.to_string()],
+impl LinkDefinition {
+    /// Loads the files which the settings name.
+    pub fn load(settings: Arc<dyn LinkSettings>) -> Result<LinkDefinition, String> {
+        match settings.load_tls() {
+            Ok(tls) => Ok(LinkDefinition { settings, tls }),
+            Err(why) => Err(format!("{} {}: {why}", settings.kind().word(), settings.name())),
         }
     }
 }
@@ -256,15 +258,7 @@ impl LinkSupervisor {
         let home = Arc::new(LocalBroker::new(handle));
         let reporter = LinkReporter::new(runtime.clone(), home.clone());
         let (running, leaving) = (BTreeMap::new(), BTreeMap::new());
-        LinkSupervisor {
-            runtime,
-            home,
-            #[cfg(feature = "sink")]
-            hub: resources.hub,
-            running,
-            leaving,
-            reporter,
-        }
+        LinkSupervisor { runtime, home, hub: resources.hub, running, leaving, reporter }
     }
 
     /// Makes the running links those of `wanted`. A link with unchanged settings keeps running and
@@ -278,29 +272,29 @@ impl LinkSupervisor {
         for id in gone {
             if let Some(link) = self.running.remove(&id) {
                 let kept =
-                    wanted.iter().flat_map(|one| link.settings.shared_servers(&one.settings));
+                    wanted.iter().flat_map(|one| link.settings.shared_servers(&*one.settings));
                 let kept = kept.collect();
                 let _ = link.stop.send(LinkStop::ForEver { kept });
                 self.end_session(id, Some(link.ended));
             }
         }
-        for LinkDefinition { settings, tls, served } in wanted {
-            let id = settings.link_id();
+        for definition in wanted {
+            let id = definition.settings.link_id();
             let after = heirs.iter().filter(|(heir, _)| *heir == id).map(|(_, task)| task.clone());
             let after = after.collect();
             let link = match self.running.remove(&id) {
-                Some(same) if same.settings.is_same(&settings) => {
-                    *lock(&same.tls) = tls;
-                    *lock(&same.served) = served;
-                    same.again.notify_one();
+                Some(same) if same.settings.is_same(&*definition.settings) => {
+                    *lock(&same.resources.dial_tls) = definition.tls.dial;
+                    *lock(&same.resources.listen_tls) = definition.tls.listen;
+                    same.resources.again.notify_one();
                     same
                 }
-                before => self.start_link(settings, tls, served, before, after),
+                before => self.start_link(definition, before, after),
             };
             self.running.insert(id, link);
         }
         let told = self.running.iter().map(|(id, link)| {
-            let (name, metrics) = (link.settings.name().clone(), link.link_metrics.clone());
+            let (name, metrics) = (link.settings.name().clone(), link.resources.metrics.clone());
             (id.clone(), report::ReportedLink { name, metrics, servers: link.settings.servers() })
         });
         self.reporter.set_links(told.collect(), interval_s);
@@ -312,13 +306,13 @@ impl LinkSupervisor {
     fn successors(&self, wanted: &[LinkDefinition]) -> Vec<(String, LinkTaskEnd)> {
         let mut heirs = Vec::new();
         for (id, link) in &self.running {
-            let is_same = |other: &LinkSettings| link.settings.is_same(other);
-            if wanted.iter().any(|one| one.settings.link_id() == *id && is_same(&one.settings)) {
+            let is_same = |other: &dyn LinkSettings| link.settings.is_same(other);
+            if wanted.iter().any(|one| one.settings.link_id() == *id && is_same(&*one.settings)) {
                 continue;
             }
-            let next = wanted.iter().map(|one| &one.settings);
+            let next = wanted.iter().map(|one| &*one.settings);
             let next = next.filter(|one| one.link_id() != *id);
-            let next = next.filter(|one| link.settings.must_wait_for_end(one));
+            let next = next.filter(|one| link.settings.must_wait_for_end(*one));
             heirs.extend(next.map(|one| (one.link_id(), link.ended.clone())));
         }
         heirs
@@ -326,45 +320,27 @@ impl LinkSupervisor {
 
     fn start_link(
         &mut self,
-        settings: LinkSettings,
-        tls: Option<Arc<ClientConfig>>,
-        served: Option<Arc<ServerConfig>>,
+        LinkDefinition { settings, tls }: LinkDefinition,
         before: Option<RunningLink>,
         after: Vec<LinkTaskEnd>,
     ) -> RunningLink {
-        let ((stop, stopped), again) = (watch::channel(LinkStop::No), Arc::new(Notify::new()));
-        let (ends, ended) = watch::channel(());
-        let (tls, served) = (Arc::new(Mutex::new(tls)), Arc::new(Mutex::new(served)));
+        let ((stop, stopped), (ends, ended)) = (watch::channel(LinkStop::No), watch::channel(()));
         if let Some(before) = &before {
             let _ = before.stop.send(LinkStop::ForNow);
         }
-        let metrics = before.as_ref().map(|before| before.link_metrics.clone());
+        let metrics = before.as_ref().map(|before| before.resources.metrics.clone());
         let metrics = metrics.unwrap_or_else(|| Arc::new(LinkMetrics::for_kind(settings.kind())));
         self.home.expect_session(settings.link_id());
-        let had = before.as_ref().map(|before| &before.settings);
-        let work: Pin<Box<dyn Future<Output = ()> + Send>> = match &settings {
-            LinkSettings::Bridge(own) => {
-                Box::pin(self.new_bridge(own, had, &tls, &metrics).run(stopped))
-            }
-            #[cfg(feature = "gateway")]
-            LinkSettings::Gateway(own) => {
-                let (dials, serves) = (tls.clone(), served.clone());
-                let (home, again) = (self.home.clone(), again.clone());
-                let gateway = Gateway::new(own, dials, serves, home, again, metrics.clone());
-                Box::pin(gateway.run(stopped))
-            }
-            #[cfg(feature = "sink")]
-            LinkSettings::Sink(own) => {
-                let (home, hub) = (self.home.clone(), self.hub.clone());
-                let had = had.and_then(|had| match had {
-                    LinkSettings::Sink(had) => Some(&**had),
-                    _ => None,
-                });
-                let sink =
-                    Sink::new(own, tls.clone(), home, hub, again.clone(), metrics.clone(), had);
-                Box::pin(sink.run(stopped))
-            }
+        let resources = LinkTaskResources {
+            home: self.home.clone(),
+            hub: self.hub.clone(),
+            dial_tls: Arc::new(Mutex::new(tls.dial)),
+            listen_tls: Arc::new(Mutex::new(tls.listen)),
+            again: Arc::new(Notify::new()),
+            metrics,
         };
+        let had = before.as_ref().map(|before| &*before.settings);
+        let work = settings.new_task(&resources, had, stopped);
         // Two tasks of the same client id would take over the session from each other, at this
         // broker or at the remote server.
         let leaving = self.leaving.remove(&settings.link_id());
@@ -376,35 +352,7 @@ impl LinkSupervisor {
             work.await;
             drop(ends);
         });
-        RunningLink { settings, tls, served, link_metrics: metrics, stop, again, ended }
-    }
-
-    fn new_bridge(
-        &self,
-        settings: &BridgeSettings,
-        before: Option<&LinkSettings>,
-        tls: &ClientTlsCell,
-        metrics: &Arc<LinkMetrics>,
-    ) -> Bridge {
-        let (mut gone, mut is_subscribed) = (Vec::new(), false);
-        if let Some(LinkSettings::Bridge(before)) = before {
-            is_subscribed = before.rules.outward == settings.rules.outward
-                && before.watched_filters() == settings.watched_filters()
-                && before.takes_rows == settings.takes_rows;
-            let had = before.rules.inward.iter().map(|rule| &rule.map.filter);
-            let has = |filter: &&String| {
-                settings.rules.inward.iter().any(|rule| rule.map.filter == **filter)
-            };
-            gone = had.filter(|filter| !has(filter)).cloned().collect();
-        }
-        Bridge {
-            settings: settings.clone(),
-            tls: tls.clone(),
-            local_broker: self.home.clone(),
-            metrics: metrics.clone(),
-            removed_filters: gone,
-            is_subscribed,
-        }
+        RunningLink { settings, resources, stop, ended }
     }
 
     /// Ends the session of a removed link and discards its queue, after the link's task has ended.

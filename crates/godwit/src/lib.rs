@@ -5,12 +5,12 @@
 //! line or option. `pub` and `sub` have mosquitto's exit codes, see `clients`.
 #![forbid(unsafe_code)]
 #![cfg_attr(
-    not(all(feature = "http", feature = "mysql", feature = "postgres", feature = "redis")),
+    not(all(feature = "gateway", feature = "sink")),
     allow(
         dead_code,
         unused_imports,
         unused_variables,
-        reason = "a build without some of the backends has no use for parts of the others"
+        reason = "a build without some of the links or backends has no use for parts of the others"
     )
 )]
 
@@ -19,12 +19,12 @@ mod clients;
 mod event_log;
 mod host;
 mod import_command;
+mod links;
 mod listener_socket;
 mod logs;
 mod option_catalog;
 mod options;
 mod passwd_command;
-mod process_resources;
 mod reference;
 mod rule_tester;
 mod rules_reference;

@@ -1,5 +1,6 @@
 //! The options of this build, for the importers, which write option files.
 
+use crate::links::{bridge_options, check_bridge_topic};
 use crate::options::table;
 use auth::password_hash::PasswordHash;
 use auth::users;
@@ -9,7 +10,7 @@ use std::sync::LazyLock;
 
 static CATALOG: LazyLock<OptionCatalog> = LazyLock::new(|| OptionCatalog {
     options: table::rows().map(describe).collect(),
-    bridge_options: bridge_options(),
+    bridge_options: bridge_options(table::rows_of(OptionScope::Link).map(describe)),
     check_bridge_topic,
     check_user_name: users::check_name,
     hash_password: |password| Ok(PasswordHash::from_password(password)?.to_string()),
@@ -26,27 +27,4 @@ fn describe(row: &table::ProgramOption) -> OptionDescription {
         missing_feature: missing,
         ..OptionDescription::of_row(row, row.is_for(OptionScope::Listener))
     }
-}
-
-#[cfg(feature = "bridge")]
-fn bridge_options() -> Vec<OptionDescription> {
-    use connectors::bridge::settings::ROWS;
-    let limits = table::rows_of(OptionScope::Link).map(describe);
-    ROWS.iter().map(|row| OptionDescription::of_row(row, false)).chain(limits).collect()
-}
-
-#[cfg(not(feature = "bridge"))]
-fn bridge_options() -> Vec<OptionDescription> {
-    Vec::new()
-}
-
-#[cfg(feature = "bridge")]
-fn check_bridge_topic(filter: &str, template: &str, bridge: &str) -> Result<(), String> {
-    use connectors::topic_map::TopicMap;
-    TopicMap::parse(filter, template, ("bridge", bridge)).map(|_| ())
-}
-
-#[cfg(not(feature = "bridge"))]
-fn check_bridge_topic(_: &str, _: &str, _: &str) -> Result<(), String> {
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! `godwit reference`: the protocol's and the broker's tables as one document.
 
+use crate::options::links::LINK_KINDS;
 use crate::{parse_line, print};
 use broker::rules::{FAILURES, RULE_METRIC_ROWS};
 use broker::statistics::sys::{DROP_NAMES, LOAD_ROWS, SYS_ROWS, SysRow};
@@ -61,12 +62,7 @@ fn write_sys_topics(text: &mut String) {
     );
     write_rule_topics(text);
     write_cache_topics(text);
-    #[cfg(feature = "bridge")]
-    write_link_topics(text, connectors::LinkKind::Bridge);
-    #[cfg(feature = "gateway")]
-    write_link_topics(text, connectors::LinkKind::Gateway);
-    #[cfg(feature = "sink")]
-    write_link_topics(text, connectors::LinkKind::Sink);
+    LINK_KINDS.iter().for_each(|kind| (kind.write_topics)(text));
     let _ = writeln!(text, "\nReasons for a drop, in topics and logs: {}.", DROP_NAMES.join(", "));
 }
 
@@ -89,26 +85,6 @@ fn write_cache_topics(text: &mut String) {
     for row in broker::caches::CACHE_METRIC_ROWS {
         let _ = writeln!(text, "| `{}` | {} |", row.topic, row.about);
     }
-}
-
-#[cfg(feature = "bridge")]
-fn write_link_topics(text: &mut String, kind: connectors::LinkKind) {
-    use connectors::metrics::LinkMetrics;
-    use connectors::report::{LinkState, drop_counts, metric_rows};
-    let word = kind.word();
-    let _ = write!(
-        text,
-        "\nBelow `{word}/{{name}}/` for each {word}, retained as well:\n\n\
-         | topic | value |\n|---|---|\n",
-    );
-    for row in metric_rows(kind) {
-        let _ = writeln!(text, "| `{}` | {} |", row.topic, row.about);
-    }
-    let losses = LinkMetrics::for_kind(kind).drop_counts().collect();
-    let state = LinkState { losses, ..LinkState::default() };
-    let reasons: Vec<_> = drop_counts(&state).map(|(name, _)| name).collect();
-    let reasons = reasons.join("`, `");
-    let _ = writeln!(text, "| `dropped/{{reason}}` | messages dropped: `{reasons}` |");
 }
 
 fn packet_names(bits: u16) -> String {

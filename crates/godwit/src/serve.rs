@@ -1,25 +1,22 @@
 //! `godwit serve`: starts a broker from its options, and handles signals.
 
+use crate::links::ProcessLinks;
 use crate::listener_socket::{self, BoundListener, ListenerSpec};
 use crate::logs::LogSubscriber;
 use crate::options::flags::{self, OptionFlag};
 use crate::options::settings::{ListenerSettings, ProgramSettings};
 use crate::options::{OptionPlan, OptionSources, environment, table};
-use crate::process_resources::ProcessResources;
 use crate::{
     EXIT_WRONG_OPTION, PROGRAM, VERSION, event_log, fail, fail_with_usage_error, host,
     report_line_error,
 };
 use auth::Authenticator;
+use auth::auth_resources::AuthResources;
 use auth::security_state::SecurityState;
 use broker::options::Durability;
 use broker::{BrokerOptions, ShardCommand};
 use command_line::{Command, FlagRow};
 use config::source::absolute_path;
-#[cfg(feature = "gateway")]
-use connectors::gateway;
-#[cfg(feature = "bridge")]
-use connectors::{LinkDefinition, LinkSettings, LinkSupervisor, bridge::remote_session};
 use engine::limited_log;
 use engine::quic::QuicConfig;
 use engine::websocket::{AllowedOrigins, WebSocketSite};
@@ -114,11 +111,10 @@ struct RunningBroker {
     /// Ports of the listening sockets.
     ports: Vec<Option<u16>>,
     authenticator: Arc<Authenticator>,
-    resources: ProcessResources,
+    access: AuthResources,
     logs: LogSubscriber,
     server: engine::Server,
-    #[cfg(feature = "bridge")]
-    links: Option<LinkSupervisor>,
+    links: ProcessLinks,
     /// Index of the listener settings for each socket.
     listener_indexes: Vec<usize>,
     /// Files of unix sockets, removed when the process ends.
@@ -137,18 +133,17 @@ impl RunningBroker {
         let signals =
             register_signals(&stopping).map_err(|error| vec![format!("signals: {error}")])?;
         let transports = load_listener_transports(&settings)?;
-        #[cfg(feature = "bridge")]
-        let (wanted, sys_interval_s) = (collect_links(&settings)?, settings.broker.sys_interval_s);
+        let wanted = settings.links.load()?;
         let mut bound = bind_listeners(&settings)?;
         let ports: Vec<Option<u16>> = bound.iter().map(|bound| bound.port).collect();
-        let resources = ProcessResources::default();
-        let security = settings.load_security(&ports, &resources.access)?;
+        let (access, mut links) = (AuthResources::default(), ProcessLinks::default());
+        let security = settings.load_security(&ports, &access)?;
         let shards = shard_count(&settings);
         let folder = settings.data.clone();
         let banner = banner(&sources, &settings, &security, &bound, shards);
         let indexes: Vec<usize> = bound.iter().map(|bound| bound.spec_index).collect();
         let options = effective_options(&settings, &security, &indexes);
-        resources.access.replace_authz_servers(&security, &indexes);
+        access.replace_authz_servers(&security, &indexes);
         let chains = security.chains(&indexes);
         let authenticator = Authenticator::new(chains, settings.security.limits());
         let files = bound.iter_mut().filter_map(|bound| bound.file.take()).collect();
@@ -165,18 +160,12 @@ impl RunningBroker {
             options: Arc::new(options),
             seed: random_seed().map_err(|error| vec![format!("/dev/urandom: {error}")])?,
             auth_handler: Some(auth_handler(authenticator.clone())),
-            authz_handler: resources.access.authz_handler(),
-            log: event_logger(&resources),
+            authz_handler: access.authz_handler(),
+            log: event_logger(&links),
         });
         let server = server.map_err(|fault| vec![describe_start_error(&fault, &folder)])?;
         log_restored_state(&server);
-        #[cfg(feature = "bridge")]
-        let links = {
-            // Stored sessions of removed links may have been restored.
-            let has_stored = server.report().is_some_and(|(_, restored)| restored.sessions > 0);
-            let any = !wanted.is_empty() || has_stored;
-            any.then(|| LinkSupervisor::start(resources.links(), &server, wanted, sys_interval_s))
-        };
+        links.apply(wanted, &access, &server, settings.broker.sys_interval_s);
         server.open_listeners().map_err(|fault| vec![describe_start_error(&fault, &folder)])?;
         let _ = io::stderr().lock().write_all(banner.as_bytes());
         info!(target: "godwit::serve", version = VERSION, shards, "started");
@@ -187,10 +176,9 @@ impl RunningBroker {
             memory_bytes,
             ports,
             authenticator,
-            resources,
+            access,
             logs,
             server,
-            #[cfg(feature = "bridge")]
             links,
             listener_indexes: indexes,
             files,
@@ -213,14 +201,11 @@ impl RunningBroker {
         }
     }
 
-    fn stop(#[cfg_attr(not(feature = "bridge"), expect(unused_mut))] mut self) -> ExitCode {
+    fn stop(mut self) -> ExitCode {
         self.stopping.store(true, Ordering::SeqCst);
         info!(target: "godwit::serve", "draining: no new connections, clients are told");
         host::notify_init_system("STOPPING=1");
-        #[cfg(feature = "bridge")]
-        if let Some(links) = &mut self.links {
-            links.stop();
-        }
+        self.links.stop();
         let stopped = self.server.stop();
         drop(self.files);
         limited_log::flush();
@@ -250,14 +235,10 @@ impl RunningBroker {
         let before = self.plan.clone();
         let changes = self.plan.reload(next);
         let settings = self.plan.settings(self.memory_bytes);
-        let security = || settings.load_security(&self.ports, &self.resources.access);
+        let security = || settings.load_security(&self.ports, &self.access);
         let read = load_listener_transports(&settings)
-            .and_then(|transports| Ok((transports, security()?)));
-        #[cfg(feature = "bridge")]
-        let read = read.and_then(|read| Ok((read, collect_links(&settings)?)));
-        #[cfg(not(feature = "bridge"))]
-        let read = read.map(|read| (read, ()));
-        let ((transports, security), _links) = match read {
+            .and_then(|transports| Ok((transports, security()?, settings.links.load()?)));
+        let (transports, security, links) = match read {
             Ok(read) => read,
             Err(wrongs) => {
                 self.plan = before;
@@ -281,22 +262,10 @@ impl RunningBroker {
         let options = effective_options(&settings, &security, &self.listener_indexes);
         self.authenticator
             .replace_backends(security.chains(&self.listener_indexes), settings.security.limits());
-        self.resources.access.replace_authz_servers(&security, &self.listener_indexes);
-        let _sys_interval_s = options.sys_interval_s;
+        self.access.replace_authz_servers(&security, &self.listener_indexes);
+        let sys_interval_s = options.sys_interval_s;
         self.server.send_command(ShardCommand::Reload(Arc::new(options)));
-        #[cfg(feature = "bridge")]
-        match &mut self.links {
-            Some(links) => links.apply(_links, _sys_interval_s),
-            None if _links.is_empty() => {}
-            none => {
-                *none = Some(LinkSupervisor::start(
-                    self.resources.links(),
-                    &self.server,
-                    _links,
-                    _sys_interval_s,
-                ));
-            }
-        }
+        self.links.apply(links, &self.access, &self.server, sys_interval_s);
         // A reader of the log line may rely on the change.
         self.server.wait_for_commands();
         info!(target: "godwit::serve", changed = changes.live.join(" "), "options read again");
@@ -307,60 +276,13 @@ impl RunningBroker {
     }
 }
 
-/// Returns every link with the contents of its files.
-#[cfg(feature = "bridge")]
-pub(crate) fn collect_links(
-    settings: &ProgramSettings,
-) -> Result<Vec<LinkDefinition>, Vec<String>> {
-    let (mut all, mut wrongs) = (Vec::new(), Vec::new());
-    for bridge in &settings.bridges {
-        let speaks_tls =
-            bridge.servers.iter().any(|url| ["tls", "wss", "quic"].contains(&&*url.scheme));
-        match speaks_tls.then(|| remote_session::load_client_tls(&bridge.tls)).transpose() {
-            Ok(tls) => {
-                let settings = LinkSettings::Bridge(Box::new(bridge.clone()));
-                all.push(LinkDefinition { settings, tls, served: None });
-            }
-            Err(why) => wrongs.push(format!("bridge {}: {why}", bridge.name)),
-        }
-    }
-    #[cfg(feature = "gateway")]
-    for gateway in &settings.gateways {
-        match gateway::load_tls_configs(gateway) {
-            Ok((tls, served)) => {
-                let settings = LinkSettings::Gateway(Box::new(gateway.clone()));
-                all.push(LinkDefinition { settings, tls, served });
-            }
-            Err(why) => wrongs.push(format!("gateway {}: {why}", gateway.name)),
-        }
-    }
-    #[cfg(feature = "sink")]
-    for sink in &settings.sinks {
-        match sink.uses_tls().then(|| remote_session::load_client_tls(&sink.tls)).transpose() {
-            Ok(tls) => {
-                let settings = LinkSettings::Sink(Box::new(sink.clone()));
-                all.push(LinkDefinition { settings, tls, served: None });
-            }
-            Err(why) => wrongs.push(format!("sink {}: {why}", sink.name)),
-        }
-    }
-    if wrongs.is_empty() { Ok(all) } else { Err(wrongs) }
-}
-
-/// Returns the handler of events: a log line, and an event in the `hub` for sinks.
-fn event_logger(
-    #[cfg_attr(not(feature = "sink"), expect(unused))] outside: &ProcessResources,
-) -> BrokerEventLogger {
-    #[cfg(not(feature = "sink"))]
-    return Box::new(event_log::log_event);
-    #[cfg(feature = "sink")]
-    {
-        let hub = outside.hub.clone();
-        Box::new(move |event| {
-            event_log::log_event(event);
-            hub.on_event(event);
-        })
-    }
+/// Returns the handler of events: a log line, and an event for sinks.
+fn event_logger(links: &ProcessLinks) -> BrokerEventLogger {
+    let distribute = links.event_handler();
+    Box::new(move |event| {
+        event_log::log_event(event);
+        distribute(event);
+    })
 }
 
 type BrokerEventLogger = Box<dyn Fn(&broker::BrokerEvent) + Send + Sync>;
@@ -512,15 +434,8 @@ fn banner(
 
 /// Returns the number of file descriptors reserved for all parts other than client connections.
 fn descriptors_reserved(settings: &ProgramSettings) -> usize {
-    let links = 0;
-    #[cfg(feature = "bridge")]
-    let links = links + settings.bridges.len();
-    #[cfg(feature = "gateway")]
-    let links = links + settings.gateways.len();
-    #[cfg(feature = "sink")]
-    let links = links + settings.sinks.len();
     let backends = settings.security.backend_connections_max();
-    DESCRIPTORS_OF_STORE + links * DESCRIPTORS_OF_LINK + backends * SERVERS_MAX
+    DESCRIPTORS_OF_STORE + settings.links.count() * DESCRIPTORS_OF_LINK + backends * SERVERS_MAX
 }
 
 /// Descriptors for the store's tables and logs during a merge, and for files read by a reload.

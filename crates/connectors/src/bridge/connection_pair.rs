@@ -11,7 +11,7 @@ use super::send_progress::SendProgress;
 use super::settings::BridgeSettings;
 use crate::connection::{LinkConnection, READ_BYTES};
 use crate::local_session::LocalSession;
-use crate::{LinkStop, wait_for_stop};
+use crate::{LinkSettings, LinkStop, wait_for_stop};
 use engine::{EngineHandle, RelayLoan};
 use mqtt::client::{KeepAlive, KeepAliveStep};
 use mqtt::{PINGREQ, ProtocolVersion, ReasonCode};

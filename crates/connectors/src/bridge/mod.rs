@@ -14,7 +14,9 @@ mod tunnel;
 
 use self::connection_pair::{BridgeExit, ConnectionPair};
 use self::relay::{BridgeRule, BridgeSide, FailoverState, PoisonGuard, Relay, WATCH_OPTIONS};
-use self::remote_session::{RemoteConnectError, RemoteConnectOptions, RemoteSession};
+use self::remote_session::{
+    RemoteConnectError, RemoteConnectOptions, RemoteSession, load_client_tls, scheme,
+};
 use self::server_marks::ServerMarks;
 use self::settings::BridgeSettings;
 use super::backoff::{self, random_seed};
@@ -23,10 +25,15 @@ use super::local_session::{
 };
 use super::metrics::LinkMetrics;
 use super::new_filters::NewLinkFilters;
-use super::{ClientTlsCell, LinkStop, lock, wait_for_stop};
+use super::{
+    ClientTlsCell, LinkKind, LinkSettings, LinkStop, LinkTask, LinkTaskResources, LinkTlsConfigs,
+    is_same_link, lock, wait_for_stop,
+};
+use broker::BrokerOptions;
 use broker::rules::LinkEvent;
 use mqtt::QoS;
 use net::pause_aware_timeout::timeout;
+use net::server_url::ServerUrl;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -80,7 +87,80 @@ const STABLE_AFTER: Duration = Duration::from_secs(5);
 /// starts or stops.
 const LOCAL_RETRY: Duration = Duration::from_millis(200);
 
+impl LinkSettings for BridgeSettings {
+    fn kind(&self) -> LinkKind {
+        LinkKind::Bridge
+    }
+
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn limits(&self) -> &Arc<BrokerOptions> {
+        &self.limits
+    }
+
+    fn servers(&self) -> Vec<String> {
+        self.servers.iter().map(ToString::to_string).collect()
+    }
+
+    fn is_same(&self, other: &dyn LinkSettings) -> bool {
+        is_same_link(self, other, |one| BridgeSettings { limits: Arc::default(), ..one.clone() })
+    }
+
+    fn load_tls(&self) -> Result<LinkTlsConfigs, String> {
+        let dial = self.uses_tls().then(|| load_client_tls(&self.tls)).transpose()?;
+        Ok(LinkTlsConfigs { dial, listen: None })
+    }
+
+    fn new_task(
+        &self,
+        resources: &LinkTaskResources,
+        before: Option<&dyn LinkSettings>,
+        stop: watch::Receiver<LinkStop>,
+    ) -> LinkTask {
+        let before = before.and_then(|before| before.as_kind());
+        Box::pin(Bridge::new(self, resources, before).run(stop))
+    }
+
+    /// Schemes and paths of servers are not compared.
+    fn shared_servers(&self, other: &dyn LinkSettings) -> Vec<ServerUrl> {
+        let same = |other: &&BridgeSettings| self.remote_client_id() == other.remote_client_id();
+        let Some(other) = other.as_kind().filter(same) else { return Vec::new() };
+        let place =
+            |url: &ServerUrl| (url.host.to_ascii_lowercase(), url.port.unwrap_or(scheme(url).port));
+        let has = |url: &&ServerUrl| other.servers.iter().any(|own| place(own) == place(url));
+        self.servers.iter().filter(has).cloned().collect()
+    }
+}
+
 impl Bridge {
+    fn new(
+        settings: &BridgeSettings,
+        resources: &LinkTaskResources,
+        before: Option<&BridgeSettings>,
+    ) -> Bridge {
+        let (mut gone, mut is_subscribed) = (Vec::new(), false);
+        if let Some(before) = before {
+            is_subscribed = before.rules.outward == settings.rules.outward
+                && before.watched_filters() == settings.watched_filters()
+                && before.takes_rows == settings.takes_rows;
+            let had = before.rules.inward.iter().map(|rule| &rule.map.filter);
+            let has = |filter: &&String| {
+                settings.rules.inward.iter().any(|rule| rule.map.filter == **filter)
+            };
+            gone = had.filter(|filter| !has(filter)).cloned().collect();
+        }
+        Bridge {
+            settings: settings.clone(),
+            tls: resources.dial_tls.clone(),
+            local_broker: resources.home.clone(),
+            metrics: resources.metrics.clone(),
+            removed_filters: gone,
+            is_subscribed,
+        }
+    }
+
     /// Relays until `stop` is signalled. If the bridge was removed, then ends its sessions at the
     /// servers.
     pub async fn run(mut self, mut stop: watch::Receiver<LinkStop>) {

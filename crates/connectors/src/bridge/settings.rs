@@ -2,7 +2,6 @@
 
 use super::relay::{BridgeRule, BridgeRules, LoopDetection, RetainedPolicy};
 use super::remote_session::scheme;
-use crate::LinkKind;
 use crate::option_rows::{
     HOST_CAS, LinkTlsSettings, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
 };
@@ -76,12 +75,9 @@ impl Default for BridgeSettings {
 }
 
 impl BridgeSettings {
-    /// Whether a reload can keep the bridge running: the same settings, apart from limits of the
-    /// queue which change in place.
-    pub fn is_same(&self, other: &BridgeSettings) -> bool {
-        let limits = |one: &BridgeSettings| (one.limits.inflight_max, one.limits.packet_bytes_max);
-        let plain = |one: &BridgeSettings| BridgeSettings { limits: Arc::default(), ..one.clone() };
-        plain(self) == plain(other) && limits(self) == limits(other)
+    /// Whether any server uses TLS.
+    pub fn uses_tls(&self) -> bool {
+        self.servers.iter().any(|url| scheme(url).is_tls)
     }
 
     /// Returns the bound of outgoing packets in bytes, in addition to the remote broker's.
@@ -94,11 +90,6 @@ impl BridgeSettings {
     pub fn silence_limit(&self) -> Duration {
         let answer_timeout = Duration::from_secs(u64::from(self.answer_timeout_s));
         Duration::from_secs(u64::from(self.keep_alive_s)) + answer_timeout
-    }
-
-    /// Returns the client id of the local session.
-    pub fn link_id(&self) -> String {
-        LinkKind::Bridge.link_id(&self.name)
     }
 
     /// Returns the client id at the remote broker: the option, or the host's name and the bridge's
@@ -136,18 +127,6 @@ impl BridgeSettings {
         filters.dedup();
         filters.retain(|filter| !is_carried(filter));
         filters
-    }
-
-    /// Returns the servers at which `other` has the same client id. Schemes and paths are not
-    /// compared.
-    pub fn shared_servers(&self, other: &BridgeSettings) -> Vec<ServerUrl> {
-        if self.remote_client_id() != other.remote_client_id() {
-            return Vec::new();
-        }
-        let place =
-            |url: &ServerUrl| (url.host.to_ascii_lowercase(), url.port.unwrap_or(scheme(url).port));
-        let has = |url: &&ServerUrl| other.servers.iter().any(|own| place(own) == place(url));
-        self.servers.iter().filter(has).cloned().collect()
     }
 }
 
@@ -487,6 +466,7 @@ pub const RULE_ROWS: &[OptionRow<BridgeRuleSettings>] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LinkSettings;
 
     #[test]
     fn a_server_is_its_host_and_port_however_they_are_written() {

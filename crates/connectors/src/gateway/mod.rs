@@ -36,17 +36,20 @@ mod upgrade;
 
 pub use self::address::SocketAddress;
 pub use self::rules::GatewayRuleSettings;
-pub use self::trust::load_tls_configs;
 
 use self::dialer::GatewayTls;
 use self::peer::{GatewayShared, count_lost};
 use self::peer_set::PeerSet;
 use self::session::{GatewaySession, without_retained};
 use self::settings::GatewaySettings;
+use self::trust::load_tls_configs;
 use super::connection::{LinkConnection, READ_BYTES};
 use super::local_session::{LocalBroker, LocalSessionRequest, PreparedSession};
-use super::metrics::LinkMetrics;
-use super::{ClientTlsCell, LinkStop, ServerTlsCell, wait_for_stop};
+use super::{
+    LinkKind, LinkSettings, LinkStop, LinkTask, LinkTaskResources, LinkTlsConfigs, is_same_link,
+    wait_for_stop,
+};
+use broker::BrokerOptions;
 use mqtt::client::ServerLimits;
 use mqtt::{Disconnect, Properties, ProtocolVersion, QoS, ReasonCode};
 use net::pause_aware_timeout::timeout;
@@ -85,18 +88,52 @@ const NEAR_RETRY: Duration = Duration::from_millis(200);
 const FINISH: Duration = Duration::from_secs(1);
 const LAST_WORD: Duration = Duration::from_millis(200);
 
+impl LinkSettings for GatewaySettings {
+    fn kind(&self) -> LinkKind {
+        LinkKind::Gateway
+    }
+
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn limits(&self) -> &Arc<BrokerOptions> {
+        &self.limits
+    }
+
+    /// Returns the addresses of listeners and of outgoing connections, as one text.
+    fn servers(&self) -> Vec<String> {
+        let all = self.listen.iter().chain(&self.dial).map(ToString::to_string);
+        // The metrics show one server.
+        vec![all.collect::<Vec<_>>().join(" ")]
+    }
+
+    fn is_same(&self, other: &dyn LinkSettings) -> bool {
+        is_same_link(self, other, |one| GatewaySettings { limits: Arc::default(), ..one.clone() })
+    }
+
+    fn load_tls(&self) -> Result<LinkTlsConfigs, String> {
+        load_tls_configs(self)
+    }
+
+    fn new_task(
+        &self,
+        resources: &LinkTaskResources,
+        _before: Option<&dyn LinkSettings>,
+        stop: watch::Receiver<LinkStop>,
+    ) -> LinkTask {
+        Box::pin(Gateway::new(self, resources).run(stop))
+    }
+}
+
 impl Gateway {
-    pub fn new(
-        settings: &GatewaySettings,
-        dials: ClientTlsCell,
-        serves: ServerTlsCell,
-        home: Arc<LocalBroker>,
-        again: Arc<Notify>,
-        metrics: Arc<LinkMetrics>,
-    ) -> Gateway {
+    fn new(settings: &GatewaySettings, resources: &LinkTaskResources) -> Gateway {
+        let LinkTaskResources { home, dial_tls, listen_tls, again, metrics, .. } =
+            resources.clone();
         let (settings, peers) = (Arc::new(settings.clone()), Arc::new(PeerSet::default()));
         let shared = GatewayShared { settings, peers, metrics };
-        Gateway { shared, home, trusted: GatewayTls { dials, serves }, again }
+        let trusted = GatewayTls { dials: dial_tls, serves: listen_tls };
+        Gateway { shared, home, trusted, again }
     }
 
     /// Runs until `stop` is signalled: prepares the session, starts listeners and dialers, and

@@ -11,7 +11,7 @@ use crate::local_session::{
     LocalBroker, LocalSession, LocalSessionRequest, first_packet, read_frame,
 };
 use crate::metrics::LinkMetrics;
-use crate::{LinkKind, LinkStop};
+use crate::{LinkKind, LinkSettings, LinkStop, LinkTaskResources};
 use broker::authorization::acl_rules::AclRuleSet;
 use broker::authorization::authz::{AclAction, AuthzDecision};
 use broker::options::AuthzOptions;
@@ -86,9 +86,15 @@ impl GatewayTestbed {
         let home = Arc::new(LocalBroker::new(server.handle().clone()));
         let (metrics, again) =
             (Arc::new(LinkMetrics::for_kind(LinkKind::Gateway)), Arc::new(Notify::new()));
-        let (dials, serves) = (Default::default(), Default::default());
-        let (own_home, own_again) = (home.clone(), again.clone());
-        let gateway = Gateway::new(&settings, dials, serves, own_home, own_again, metrics.clone());
+        let resources = LinkTaskResources {
+            home: home.clone(),
+            hub: Arc::default(),
+            dial_tls: Arc::default(),
+            listen_tls: Arc::default(),
+            again: again.clone(),
+            metrics: metrics.clone(),
+        };
+        let gateway = Gateway::new(&settings, &resources);
         let peers = gateway.shared.peers.clone();
         let (stop, stopped) = watch::channel(LinkStop::No);
         let task = tokio::spawn(gateway.run(stopped));

@@ -3,7 +3,7 @@
 use super::address::SocketAddress;
 use super::formats::{GatewayFormat, MultipartPolicy};
 use super::rules::{GatewayRuleSettings, GatewayRules};
-use crate::LinkKind;
+use crate::LinkSettings;
 use crate::connection::READ_BYTES;
 use crate::local_session::{LinkIdentity, row_subscription};
 use crate::option_rows::{LinkTlsSettings, check_retry};
@@ -54,27 +54,6 @@ pub struct GatewaySettings {
 }
 
 impl GatewaySettings {
-    /// Whether a reload can keep the gateway running: the same settings, apart from limits of the
-    /// queue which change in place.
-    pub fn is_same(&self, other: &GatewaySettings) -> bool {
-        let limits = |one: &GatewaySettings| (one.limits.inflight_max, one.limits.packet_bytes_max);
-        let plain =
-            |one: &GatewaySettings| GatewaySettings { limits: Arc::default(), ..one.clone() };
-        plain(self) == plain(other) && limits(self) == limits(other)
-    }
-
-    /// Returns the client id of the local session.
-    pub fn link_id(&self) -> String {
-        LinkKind::Gateway.link_id(&self.name)
-    }
-
-    /// Returns the addresses of listeners and of outgoing connections, as one text.
-    pub fn places(&self) -> Vec<String> {
-        let all = self.listen.iter().chain(&self.dial).map(ToString::to_string);
-        // The metrics show one server.
-        vec![all.collect::<Vec<_>>().join(" ")]
-    }
-
     pub fn dials_tls(&self) -> bool {
         self.dial.iter().any(SocketAddress::is_tls)
     }

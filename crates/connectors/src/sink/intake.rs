@@ -71,9 +71,10 @@ impl SinkIntake {
             };
             tokio::select! {
                 read = self.read() => read?,
-                event = heard.next_message() => {
-                    bytes += event.size_bytes();
-                    batch.push(Arc::new(event));
+                event = heard.next_event() => {
+                    let message = SinkMessage::from_event(event);
+                    bytes += message.size_bytes();
+                    batch.push(Arc::new(message));
                 }
                 () = time_is_up => {}
             }

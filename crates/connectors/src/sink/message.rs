@@ -1,8 +1,11 @@
 //! A message or an event on its way through a sink, with the fields which templates can name.
 
+use super::template::text_of;
+use crate::events::SinkEvent;
 use crate::local_session::row_name;
+use broker::routing::namespace::split_client_id;
 use mqtt::{PacketId, Properties, PropertiesBuf, Property, Publish, QoS};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -92,18 +95,24 @@ impl SinkMessage {
         }
     }
 
-    pub fn from_event(
-        event: &'static str,
-        client_id: &str,
-        body: &Json,
-        timestamp_ms: u64,
-    ) -> SinkMessage {
+    pub fn from_event(event: SinkEvent) -> SinkMessage {
+        let SinkEvent { name, broker_event, at_ms } = event;
+        let fields = broker_event.fields();
+        let json = fields.iter().map(|(name, value)| (name.to_string(), json_of(value)));
+        let mut body: Map<String, Json> = json.collect();
+        let (namespace, client_id) = split_client_id(broker_event.client_id().unwrap_or_default());
+        body.insert("event".into(), name.into());
+        body.insert("timestamp".into(), at_ms.into());
+        body.insert("clientid".into(), client_id.into());
+        if let Some(namespace) = namespace {
+            body.insert("namespace".into(), namespace.into());
+        }
         SinkMessage {
-            event: Some(event),
+            event: Some(name),
             client_id: Some(client_id.into()),
-            payload: body.to_string().into_bytes(),
-            timestamp_ms,
-            taken_ns: monotonic_ns(timestamp_ms),
+            payload: Json::Object(body).to_string().into_bytes(),
+            timestamp_ms: at_ms,
+            taken_ns: monotonic_ns(at_ms),
             ..SinkMessage::default()
         }
     }
@@ -264,4 +273,14 @@ fn parse_steps(mut rest: &str) -> Option<Vec<String>> {
         rest = after;
     }
     Some(steps)
+}
+
+fn json_of(value: &rules::Value<'_>) -> Json {
+    match value {
+        rules::Value::Bool(of) => Json::Bool(*of),
+        rules::Value::Int(of) => Json::from(*of),
+        rules::Value::Text(of) => Json::from(&**of),
+        rules::Value::Bytes(of) => Json::from(text_of(&MessageValue::Bytes(of.as_ref().into()))),
+        _ => Json::Null,
+    }
 }

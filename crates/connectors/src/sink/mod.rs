@@ -40,11 +40,16 @@ use self::message::SinkMessage;
 use self::receive_times::ReceiveTimes;
 use self::settings::SinkSettings;
 use super::backoff;
+use super::bridge::remote_session::load_client_tls;
 use super::events::{EventHub, SinkEventReceiver};
 use super::local_session::{LocalBroker, LocalSessionRequest, row_subscription};
 use super::metrics::{LinkDropReason, LinkMetrics};
 use super::new_filters::NewLinkFilters;
-use super::{ClientTlsCell, LinkStop, wait_for_stop};
+use super::{
+    LinkKind, LinkSettings, LinkStop, LinkTask, LinkTaskResources, LinkTlsConfigs, is_same_link,
+    wait_for_stop,
+};
+use broker::BrokerOptions;
 use mqtt::{QoS, SubscribeOptions};
 use net::pause_aware_timeout::timeout;
 use std::pin::pin;
@@ -111,17 +116,56 @@ const FINISH: Duration = Duration::from_secs(1);
 /// invalid message would cost the pauses of `refused_tries`.
 const AT_ITS_WORD: Duration = Duration::from_secs(60);
 
+impl LinkSettings for SinkSettings {
+    fn kind(&self) -> LinkKind {
+        LinkKind::Sink
+    }
+
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn limits(&self) -> &Arc<BrokerOptions> {
+        &self.limits
+    }
+
+    fn servers(&self) -> Vec<String> {
+        vec![self.target.to_string()]
+    }
+
+    fn is_same(&self, other: &dyn LinkSettings) -> bool {
+        is_same_link(self, other, |one| SinkSettings { limits: Arc::default(), ..one.clone() })
+    }
+
+    fn load_tls(&self) -> Result<LinkTlsConfigs, String> {
+        let dial = self.uses_tls().then(|| load_client_tls(&self.tls)).transpose()?;
+        Ok(LinkTlsConfigs { dial, listen: None })
+    }
+
+    fn new_task(
+        &self,
+        resources: &LinkTaskResources,
+        before: Option<&dyn LinkSettings>,
+        stop: watch::Receiver<LinkStop>,
+    ) -> LinkTask {
+        let before = before.and_then(|before| before.as_kind());
+        Box::pin(Sink::new(self, resources, before).run(stop))
+    }
+
+    fn must_wait_for_end(&self, other: &dyn LinkSettings) -> bool {
+        let other = other.as_kind().and_then(SinkSettings::file_path);
+        other.is_some() && other == self.file_path()
+    }
+}
+
 impl Sink {
-    pub fn new(
+    fn new(
         settings: &SinkSettings,
-        tls: ClientTlsCell,
-        home: Arc<LocalBroker>,
-        hub: Arc<EventHub>,
-        again: Arc<Notify>,
-        metrics: Arc<LinkMetrics>,
+        resources: &LinkTaskResources,
         before: Option<&SinkSettings>,
     ) -> Sink {
-        let destination = SinkDestination::new(settings, tls);
+        let LinkTaskResources { home, hub, dial_tls, again, metrics, .. } = resources.clone();
+        let destination = SinkDestination::new(settings, dial_tls);
         let is_subscribed = before.is_some_and(|before| {
             before.filters == settings.filters
                 && before.takes_retained == settings.takes_retained
@@ -139,7 +183,8 @@ impl Sink {
 
     async fn run_attempts(&mut self, mut stop: watch::Receiver<LinkStop>) {
         let mut course = SinkRetryState { is_unprepared: true, ..SinkRetryState::default() };
-        let mut heard = self.hub.add_subscriber(&self.settings, &self.metrics);
+        let SinkSettings { name, events, events_max, .. } = &self.settings;
+        let mut heard = self.hub.add_subscriber(name, events, *events_max, &self.metrics);
         let mut told = stop.clone();
         loop {
             if course.is_unprepared {

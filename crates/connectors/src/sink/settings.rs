@@ -14,7 +14,6 @@ use super::sql::SqlSinkSettings;
 use super::sqlite::SqliteSettings;
 use super::template::{SinkTemplate, ValueEncoding};
 use super::webhook::{RequestBatching, WebhookBody, WebhookSettings};
-use crate::LinkKind;
 use crate::option_rows::{LinkTlsSettings, check_retry};
 use broker::connection::authentication::SecretBytes;
 use net::http_client;
@@ -158,19 +157,6 @@ pub(super) const SQLITE: &str = "sqlite:";
 const SERVERS: &[&str] = &["postgres", "postgresql", "mysql", "mariadb"];
 
 impl SinkSettings {
-    /// Whether a reload can keep the sink running: the same settings, apart from limits of the
-    /// queue which change in place.
-    pub fn is_same(&self, other: &SinkSettings) -> bool {
-        let limits = |one: &SinkSettings| (one.limits.inflight_max, one.limits.packet_bytes_max);
-        let plain = |one: &SinkSettings| SinkSettings { limits: Arc::default(), ..one.clone() };
-        plain(self) == plain(other) && limits(self) == limits(other)
-    }
-
-    /// Returns the client id of the local session.
-    pub fn link_id(&self) -> String {
-        LinkKind::Sink.link_id(&self.name)
-    }
-
     /// Whether the sink connects with TLS.
     pub fn uses_tls(&self) -> bool {
         match &self.target {

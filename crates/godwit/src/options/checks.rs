@@ -1,5 +1,6 @@
 //! Checks across several options, and options that this version does not support yet.
 
+use super::links::LINK_KINDS;
 use super::settings::{ListenerSettings, LogTarget, ProgramSettings};
 use super::{OptionError, OptionPlan};
 use auth::settings::AnonymousAccess;
@@ -26,12 +27,7 @@ pub(super) fn check_plan(plan: &OptionPlan, wrongs: &mut Vec<OptionError>) {
         let why = format!("there are {groups} groups, use at most {most}");
         wrongs.push(OptionError { origin: beyond.origin.clone(), why });
     }
-    #[cfg(feature = "bridge")]
-    plan.check_bridges(wrongs);
-    #[cfg(feature = "gateway")]
-    plan.check_gateways(&settings, wrongs);
-    #[cfg(feature = "sink")]
-    plan.check_sinks(wrongs);
+    LINK_KINDS.iter().for_each(|kind| (kind.check)(plan, &settings, wrongs));
     for (key, check) in checks {
         if let Some(why) = check(&settings) {
             wrongs.push(OptionError { origin: plan.origin(key), why });

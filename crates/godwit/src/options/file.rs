@@ -1,6 +1,7 @@
 //! The layer with the lowest precedence: a TOML file. Every error has its line.
 
 use super::RawOption;
+use super::links::find_kind;
 use super::table::{self, ProgramOption};
 use super::{GroupOptions, ListenerOptions, OptionError, OptionOrigin, OptionPlan, unknown_option};
 use config::listen_url::ListenUrl;
@@ -61,17 +62,10 @@ impl OptionFileReader<'_> {
     }
 
     fn read_entry(&mut self, key: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
+        if let Some(kind) = find_kind(key) {
+            return self.read_links(key, at.start, value, kind.read);
+        }
         match key {
-            #[cfg(feature = "bridge")]
-            "bridge" => {
-                return self.read_links("bridge", at.start, value, OptionFileReader::read_bridge);
-            }
-            #[cfg(feature = "gateway")]
-            "gateway" => {
-                return self.read_links("gateway", at.start, value, OptionFileReader::read_gateway);
-            }
-            #[cfg(feature = "sink")]
-            "sink" => return self.read_links("sink", at.start, value, OptionFileReader::read_sink),
             "auto_subscribe" => {
                 return self.read_links(
                     key,

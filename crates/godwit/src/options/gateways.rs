@@ -1,15 +1,17 @@
 //! The tables `[[gateway]]` of a file, with `[[gateway.out]]` and `[[gateway.in]]`.
 
 use super::file::OptionFileReader;
-use super::links::{LinkOptions, LinkTables, check_name};
+use super::links::{LinkKindOptions, LinkOptions, LinkTables, check_name, replace_links};
+use super::option_text::{own_limits, own_row, table_list};
 use super::settings::ProgramSettings;
 use super::{OptionError, OptionPlan, override_settings};
+use crate::links::write_topics;
 use auth::settings::AnonymousAccess;
 use config::listen_url::{ListenHost, ListenUrl};
 use config::row::OptionScope;
 use connectors::gateway::settings::{GatewaySettings, IN_ROWS, OUT_ROWS, ROWS};
 use connectors::gateway::{GatewayRuleSettings, SocketAddress};
-use connectors::local_session;
+use connectors::{LinkKind, LinkSettings, local_session};
 use toml::de::DeTable;
 
 pub(crate) type GatewayOptions = LinkOptions<GatewaySettings>;
@@ -17,8 +19,24 @@ pub(crate) type GatewayOptions = LinkOptions<GatewaySettings>;
 const TABLES: LinkTables<GatewaySettings> =
     LinkTables { rows: ROWS, scope: Some(OptionScope::Link) };
 
+pub(super) const KIND: LinkKindOptions = LinkKindOptions {
+    name: "gateway",
+    read: |reader, at, table| reader.read_gateway(at, table),
+    names: |plan| plan.gateways.iter().map(|own| &*own.settings.name).collect(),
+    check: OptionPlan::check_gateways,
+    add_settings: |plan, settings| plan.add_gateways(settings),
+    replace: |plan, next| replace_links(&mut plan.gateways, &next.gateways),
+    write_list: |out| {
+        table_list("gateway", ROWS, out);
+        table_list("gateway.out", OUT_ROWS, out);
+        table_list("gateway.in", IN_ROWS, out);
+    },
+    write_page,
+    write_topics: |text| write_topics(LinkKind::Gateway, text),
+};
+
 impl OptionFileReader<'_> {
-    pub(super) fn read_gateway(&mut self, at: usize, table: &DeTable<'_>) {
+    fn read_gateway(&mut self, at: usize, table: &DeTable<'_>) {
         let mut own = LinkOptions::new(self.origin(at), ROWS);
         let (mut outward, mut inward) = (Vec::new(), Vec::new());
         for (name, value) in table {
@@ -45,8 +63,8 @@ impl OptionFileReader<'_> {
 }
 
 impl OptionPlan {
-    /// Returns every `[[gateway]]` with session limits: `limits` over the options for all.
-    pub(super) fn gateway_settings(&self, settings: &ProgramSettings) -> Vec<GatewaySettings> {
+    /// Adds every `[[gateway]]` with session limits: `limits` over the options for all.
+    fn add_gateways(&self, settings: &mut ProgramSettings) {
         let gateway = |given: &GatewayOptions| {
             let own = override_settings(settings, &given.limits).broker;
             let mut gateway = given.settings.clone();
@@ -54,18 +72,13 @@ impl OptionPlan {
             gateway.takes_rows = self.is_sent_to(&gateway.link_id());
             gateway
         };
-        self.gateways.iter().map(gateway).collect()
+        let gateways: Vec<_> = self.gateways.iter().map(gateway).collect();
+        settings.add_links(gateways);
     }
 
-    /// Whether the gateways of two plans differ, so that a reload must replace all.
-    pub(super) fn gateways_differ(&self, next: &OptionPlan) -> bool {
-        let own =
-            |plan: &OptionPlan| plan.gateways.iter().map(LinkOptions::values).collect::<Vec<_>>();
-        own(self) != own(next)
-    }
-
-    pub(super) fn check_gateways(&self, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
-        let most = broker::limits::CLIENT_GROUPS_MAX.saturating_sub(self.links_before_gateways());
+    fn check_gateways(&self, settings: &ProgramSettings, wrongs: &mut Vec<OptionError>) {
+        let others = self.groups.len() + self.link_names().len() - self.gateways.len();
+        let most = broker::limits::CLIENT_GROUPS_MAX.saturating_sub(others);
         if let Some(beyond) = self.gateways.get(most) {
             let why = format!("with groups, bridges and sinks there is room for {most} gateways");
             wrongs.push(OptionError { origin: beyond.origin.clone(), why });
@@ -113,13 +126,6 @@ impl OptionPlan {
             }
         }
     }
-
-    fn links_before_gateways(&self) -> usize {
-        let others = self.groups.len() + self.bridges.len();
-        #[cfg(feature = "sink")]
-        let others = others + self.sinks.len();
-        others
-    }
 }
 
 /// Returns the address of a listener for clients, to compare with addresses of gateways; `None` for
@@ -135,5 +141,109 @@ fn address_of_listener(url: &ListenUrl) -> Option<SocketAddress> {
             };
             Some(SocketAddress::Net { scheme: "tcp", host, port: *port, path: String::new() })
         }
+    }
+}
+
+fn write_page(page: &mut String) {
+    page.push_str(PAGE_HEAD);
+    ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(&own_limits(OptionScope::Link));
+    page.push_str("\n### Rules outward\n\nOptions of `[[gateway.out]]`.\n");
+    OUT_ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str("\n### Rules inward\n\nOptions of `[[gateway.in]]`.\n");
+    IN_ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+}
+
+const PAGE_HEAD: &str = "
+## Gateways
+
+Every `[[gateway]]` of the file speaks to sockets of ZeroMQ, or of nanomsg and NNG. `gateways.md`
+says how to use them and what they promise:
+
+```toml
+[[gateway]]
+name = \"plant\"
+protocol = \"zmq\"
+pattern = \"pub\"
+listen = [\"tcp://127.0.0.1:5556\"]
+
+[[gateway.out]]
+filter = \"sensors/#\"
+
+[[gateway]]
+name = \"jobs\"
+protocol = \"sp\"
+pattern = \"pull\"
+listen = [\"ipc:///run/godwit/jobs.ipc\"]
+form = \"raw\"
+
+[[gateway.in]]
+topic = \"jobs\"
+```
+";
+
+#[cfg(test)]
+mod tests {
+    use crate::options::OptionSources;
+    use crate::options::tests::{file_complaints, scratch, settings};
+
+    fn pub_at(name: &str, places: &str) -> String {
+        format!(
+            "[[gateway]]\nname = \"{name}\"\npattern = \"pub\"\nlisten = [{places}]\n\
+             [[gateway.out]]\nfilter = \"a\"\n"
+        )
+    }
+
+    #[test]
+    fn a_gateway_for_other_hosts_is_let_be_as_its_complaint_says() {
+        let own = pub_at("g", "\"tcp://0.0.0.0:5555\"");
+        let why = file_complaints("open-gateway.toml", &own);
+        assert!(why.starts_with("open-gateway.toml:1: tcp://0.0.0.0:5555 would let in"), "{why}");
+        let (_, advice) = why.rsplit_once("or say ").expect("it says what to say");
+        let path = scratch("open-gateway-said.toml", &format!("{advice}\n{own}"));
+        assert_eq!(
+            settings(&OptionSources { config: Some(path), ..OptionSources::default() })
+                .links
+                .count(),
+            1
+        );
+    }
+
+    #[test]
+    fn gateways_cannot_listen_where_somebody_does() {
+        let listen = "listen = [\"tcp://[::1]:1\", \"quic://127.0.0.1:5\", \"unix:///run/m\"]\n\
+                      allow_anonymous = true\n[tls]\ncertificate = [\"c\"]\nkey = [\"k\"]\n";
+        let first = pub_at("g", "\"tcp://127.0.0.1:5\", \"tcp://10.0.0.1:6\", \"ipc:///run/g\"");
+        let two = |places: &str| format!("{listen}{first}{}", pub_at("h", places));
+        let apart = "\"tcp://10.0.0.1:5\", \"tcp://*:7\", \"ipc:///run/h\", \"tcp://localhost:1\"";
+        let path = scratch("apart-gateways.toml", &two(apart));
+        assert_eq!(
+            settings(&OptionSources { config: Some(path), ..OptionSources::default() })
+                .links
+                .count(),
+            2
+        );
+        for (place, other) in [
+            ("tcp://127.0.0.1:5", "tcp://127.0.0.1:5 of gateway g: give each a port"),
+            ("tcp://*:6", "tcp://10.0.0.1:6 of gateway g: give each a port"),
+            ("tcp://[::]:5", "tcp://127.0.0.1:5 of gateway g: give each a port"),
+            ("tcp://[::ffff:127.0.0.1]:5", "tcp://127.0.0.1:5 of gateway g: give each a port"),
+            ("ipc:///run//g", "ipc:///run/g of gateway g: give each a path"),
+            ("tcp://[::1]:1", "tcp://[::1]:1 of a listener: give each a port"),
+            ("ipc:///run/m", "unix:///run/m of a listener: give each a path"),
+        ] {
+            let why = file_complaints("same-place.toml", &two(&format!("\"{place}\"")));
+            let place = place.replace('*', "0.0.0.0");
+            let expected = format!(
+                "same-place.toml:12: gateway h cannot listen at {place} beside {other} of its own"
+            );
+            assert_eq!(why, expected);
+        }
+        let twice = pub_at("g", "\"tcp://127.0.0.1:5\", \"tcp://127.0.0.1:5\"");
+        let why = file_complaints("twice.toml", &twice);
+        assert!(
+            why.contains("at tcp://127.0.0.1:5 beside tcp://127.0.0.1:5 of gateway g:"),
+            "{why}"
+        );
     }
 }

@@ -1,12 +1,47 @@
-//! Parsing common to `[[bridge]]`, `[[gateway]]` and `[[sink]]` in a file.
+//! The kinds of links, and parsing common to `[[bridge]]`, `[[gateway]]` and `[[sink]]` in a file.
 
 use super::file::OptionFileReader;
-use super::{OptionOrigin, OptionPlan, RawOption, table};
+use super::settings::ProgramSettings;
+use super::{OptionError, OptionOrigin, OptionPlan, RawOption, table};
 use config::row::{OptionRow, OptionScope, defaults, find_row};
 use config::value::{OptionValue, ValueError};
 use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+/// A kind of link: its part in reading, checking and applying options, and in the documents.
+pub(crate) struct LinkKindOptions {
+    /// Name of the tables in a file, such as `bridge`.
+    pub(super) name: &'static str,
+    pub(super) read: fn(&mut OptionFileReader<'_>, usize, &DeTable<'_>),
+    /// Returns the names of the plan's links of this kind.
+    pub(super) names: fn(&OptionPlan) -> Vec<&str>,
+    pub(super) check: fn(&OptionPlan, &ProgramSettings, &mut Vec<OptionError>),
+    pub(super) add_settings: fn(&OptionPlan, &mut ProgramSettings),
+    /// Takes over the links of the second plan. Returns whether the links differ.
+    pub(super) replace: fn(&mut OptionPlan, &OptionPlan) -> bool,
+    /// Adds the rows to the list of `godwit options`.
+    pub(super) write_list: fn(&mut String),
+    /// Adds the section of `docs/options.md`.
+    pub(super) write_page: fn(&mut String),
+    /// Adds the topics below `$SYS/broker/` to the reference.
+    pub(crate) write_topics: fn(&mut String),
+}
+
+/// Kinds of links in this build.
+pub(crate) const LINK_KINDS: &[LinkKindOptions] = &[
+    #[cfg(feature = "bridge")]
+    super::bridges::KIND,
+    #[cfg(feature = "gateway")]
+    super::gateways::KIND,
+    #[cfg(feature = "sink")]
+    super::sinks::KIND,
+];
+
+/// Returns the kind of links whose tables in a file have this name.
+pub(super) fn find_kind(name: &str) -> Option<&'static LinkKindOptions> {
+    LINK_KINDS.iter().find(|kind| kind.name == name)
+}
 
 /// A link as written in the file.
 #[derive(Clone, Debug)]
@@ -36,10 +71,20 @@ impl<S: Clone + Default> LinkOptions<S> {
     }
 
     /// Returns the values to compare with another plan's link.
-    pub(super) fn values(&self) -> (S, Vec<(&'static str, OptionValue)>) {
+    fn values(&self) -> (S, Vec<(&'static str, OptionValue)>) {
         let limits = self.limits.iter().map(|(key, given)| (*key, given.value.clone()));
         (self.settings.clone(), limits.collect())
     }
+}
+
+/// Takes over the links of the next plan. Returns whether the links differ.
+pub(super) fn replace_links<S: Clone + Default + PartialEq>(
+    own: &mut Vec<LinkOptions<S>>,
+    next: &[LinkOptions<S>],
+) -> bool {
+    let before = std::mem::replace(own, next.to_vec());
+    let values = |all: &[LinkOptions<S>]| all.iter().map(LinkOptions::values).collect::<Vec<_>>();
+    values(&before) != values(next)
 }
 
 /// Describes the right form of a rule, with the filter from the wrong form.
@@ -151,16 +196,11 @@ impl OptionFileReader<'_> {
 
 impl OptionPlan {
     /// Returns the names of all links, as in `send_to` of rules.
-    #[cfg_attr(not(feature = "bridge"), expect(unused_mut))]
     pub(super) fn link_names(&self) -> Vec<String> {
-        let mut names = Vec::new();
-        #[cfg(feature = "bridge")]
-        names.extend(self.bridges.iter().map(|own| format!("bridge/{}", own.settings.name)));
-        #[cfg(feature = "gateway")]
-        names.extend(self.gateways.iter().map(|own| format!("gateway/{}", own.settings.name)));
-        #[cfg(feature = "sink")]
-        names.extend(self.sinks.iter().map(|own| format!("sink/{}", own.settings.name)));
-        names
+        let names = |kind: &LinkKindOptions| -> Vec<String> {
+            (kind.names)(self).iter().map(|name| format!("{}/{name}", kind.name)).collect()
+        };
+        LINK_KINDS.iter().flat_map(names).collect()
     }
 }
 

@@ -29,12 +29,7 @@ use auth::settings::ListenerAccessFlags;
 use broker::authorization::client_groups::{ClientGroup, ClientGroupCounter};
 use config::listen_url::ListenUrl;
 use config::value::OptionValue;
-#[cfg(feature = "gateway")]
-use connectors::gateway::settings::GatewaySettings;
-#[cfg(feature = "bridge")]
-use connectors::{bridge::settings::BridgeSettings, local_session};
-#[cfg(feature = "sink")]
-use connectors::{events::needed_delivery_events, sink::settings::SinkSettings};
+use links::LINK_KINDS;
 use settings::{ListenerSettings, ProgramSettings};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -153,30 +148,7 @@ impl OptionPlan {
         self.topics.apply_to(&mut settings.broker);
         settings.broker.client_groups = self.client_groups(&settings);
         settings.listeners = self.listener_settings(&settings);
-        #[cfg(feature = "bridge")]
-        {
-            settings.bridges = self.bridge_settings(&settings);
-            settings.broker.event_options.bridge_path =
-                settings.bridges.iter().any(|own| own.detects_loops);
-            let class =
-                |own: &BridgeSettings| local_session::client_group(&own.link_id(), &own.limits);
-            settings.broker.client_groups.extend(settings.bridges.iter().map(class));
-        }
-        #[cfg(feature = "gateway")]
-        {
-            settings.gateways = self.gateway_settings(&settings);
-            let class =
-                |own: &GatewaySettings| local_session::client_group(&own.link_id(), &own.limits);
-            settings.broker.client_groups.extend(settings.gateways.iter().map(class));
-        }
-        #[cfg(feature = "sink")]
-        {
-            settings.sinks = self.sink_settings(&settings);
-            settings.broker.event_options.delivery = needed_delivery_events(&settings.sinks);
-            let class =
-                |own: &SinkSettings| local_session::client_group(&own.link_id(), &own.limits);
-            settings.broker.client_groups.extend(settings.sinks.iter().map(class));
-        }
+        LINK_KINDS.iter().for_each(|kind| (kind.add_settings)(self, &mut settings));
         settings
     }
 
@@ -257,12 +229,7 @@ impl OptionPlan {
             ("cache", topics.caches.len()),
             ("imported", self.imported.len()),
         ];
-        #[cfg(feature = "bridge")]
-        tables.push(("bridge", self.bridges.len()));
-        #[cfg(feature = "gateway")]
-        tables.push(("gateway", self.gateways.len()));
-        #[cfg(feature = "sink")]
-        tables.push(("sink", self.sinks.len()));
+        tables.extend(LINK_KINDS.iter().map(|kind| (kind.name, (kind.names)(self).len())));
         tables.retain(|(_, count)| *count > 0);
         tables
     }
@@ -306,26 +273,10 @@ impl OptionPlan {
             changes.live.push("rule");
         }
         changes.live.extend(self.replace_topics(&next));
-        #[cfg(feature = "bridge")]
-        {
-            if self.bridges_differ(&next) {
-                changes.live.push("bridge");
+        for kind in LINK_KINDS {
+            if (kind.replace)(self, &next) {
+                changes.live.push(kind.name);
             }
-            self.bridges = next.bridges.clone();
-        }
-        #[cfg(feature = "gateway")]
-        {
-            if self.gateways_differ(&next) {
-                changes.live.push("gateway");
-            }
-            self.gateways = next.gateways.clone();
-        }
-        #[cfg(feature = "sink")]
-        {
-            if self.sinks_differ(&next) {
-                changes.live.push("sink");
-            }
-            self.sinks = next.sinks.clone();
         }
         let fixed = |key: &&'static str| table::find(key).is_some_and(|row| !row.live);
         self.given.retain(|key, _| fixed(key));

@@ -1,6 +1,7 @@
 //! Texts generated from the table of options: the list of `godwit options`, `docs/options.md`, and
 //! the sample file.
 
+use super::links::{LinkKindOptions, find_kind};
 use super::table::{ProgramOption, rows, rows_of};
 use config::row::{OptionRow, OptionScope};
 use std::fmt::Write as _;
@@ -27,8 +28,8 @@ fn list_lines<'a, S: 'a>(rows: impl Iterator<Item = &'a OptionRow<S>>, out: &mut
     }
 }
 
-/// Appends the options of one kind of table, below the table's name.
-fn table_list<S>(name: &str, rows: &[OptionRow<S>], out: &mut String) {
+/// The options of one kind of table, under the table's name.
+pub(super) fn table_list<S>(name: &str, rows: &[OptionRow<S>], out: &mut String) {
     let _ = write!(out, "\nEach [[{name}]] has:\n");
     list_lines(rows.iter(), out);
 }
@@ -41,21 +42,12 @@ fn table_lists(out: &mut String) {
     table_list("cache", CACHE, out);
     table_list("imported", super::imported::IMPORTED, out);
     table_list("rule", super::rules::ROWS, out);
-    #[cfg(feature = "bridge")]
-    {
-        use connectors::bridge::settings::{ROWS, RULE_ROWS};
-        table_list("bridge", ROWS, out);
-        table_list("bridge.out]] and [[bridge.in", RULE_ROWS, out);
-    }
-    #[cfg(feature = "sink")]
-    table_list("sink", connectors::sink::settings::ROWS, out);
-    #[cfg(feature = "gateway")]
-    {
-        use connectors::gateway::settings::{IN_ROWS, OUT_ROWS, ROWS};
-        table_list("gateway", ROWS, out);
-        table_list("gateway.out", OUT_ROWS, out);
-        table_list("gateway.in", IN_ROWS, out);
-    }
+    link_kinds().for_each(|kind| (kind.write_list)(out));
+}
+
+/// Returns the kinds of links of this build in the order of the documents.
+fn link_kinds() -> impl Iterator<Item = &'static LinkKindOptions> {
+    ["bridge", "sink", "gateway"].into_iter().filter_map(find_kind)
 }
 
 /// Returns the text of `docs/options.md`.
@@ -71,12 +63,7 @@ pub(crate) fn markdown() -> String {
     }
     topics(&mut page);
     rules(&mut page);
-    #[cfg(feature = "bridge")]
-    bridges(&mut page);
-    #[cfg(feature = "sink")]
-    sinks(&mut page);
-    #[cfg(feature = "gateway")]
-    gateways(&mut page);
+    link_kinds().for_each(|kind| (kind.write_page)(&mut page));
     page
 }
 
@@ -99,47 +86,14 @@ fn rules(page: &mut String) {
     super::rules::ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
 }
 
-#[cfg(feature = "bridge")]
-fn bridges(page: &mut String) {
-    use connectors::bridge::settings::{ROWS, RULE_ROWS};
-    page.push_str(BRIDGES_HEAD);
-    ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
-    page.push_str(&own_limits(OptionScope::Link));
-    page.push_str("\n### Rules\n\nOptions of `[[bridge.out]]` and `[[bridge.in]]`.\n");
-    RULE_ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
-}
-
-#[cfg(feature = "sink")]
-fn sinks(page: &mut String) {
-    use connectors::events::NAMES;
-    use connectors::sink::settings::ROWS;
-    page.push_str(SINKS_HEAD);
-    let events: Vec<String> = NAMES.iter().map(|name| format!("`{name}`")).collect();
-    page.push_str(&wrap(&format!("\nEvents are {}.", events.join(", ")), ""));
-    ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
-    page.push_str(&own_limits(OptionScope::Sink));
-}
-
-#[cfg(feature = "gateway")]
-fn gateways(page: &mut String) {
-    use connectors::gateway::settings::{IN_ROWS, OUT_ROWS, ROWS};
-    page.push_str(GATEWAYS_HEAD);
-    ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
-    page.push_str(&own_limits(OptionScope::Link));
-    page.push_str("\n### Rules outward\n\nOptions of `[[gateway.out]]`.\n");
-    OUT_ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
-    page.push_str("\n### Rules inward\n\nOptions of `[[gateway.in]]`.\n");
-    IN_ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
-}
-
-#[cfg(feature = "bridge")]
-fn own_limits(scope: OptionScope) -> String {
+/// Lists the broker's options that a link may have in addition to its own.
+pub(super) fn own_limits(scope: OptionScope) -> String {
     let limits: Vec<String> = rows_of(scope).map(|row| format!("`{}`", row.key)).collect();
     wrap(&format!("\nBeside these it may have {}.", limits.join(", ")), "")
 }
 
 /// Formats an option that exists only in tables of a file.
-fn own_row<S>(row: &OptionRow<S>) -> String {
+pub(super) fn own_row<S>(row: &OptionRow<S>) -> String {
     let mut text = format!("\n#### `{}`\n\n{}.", row.key, capital(row.short));
     if !row.long.is_empty() {
         let _ = write!(text, " {}", row.long);
@@ -210,7 +164,7 @@ pub(crate) fn sample_lines(sample: &str) -> Vec<&str> {
 }
 
 /// Wraps at spaces, so that lines have at most `COLUMNS` columns unless a word is longer.
-fn wrap(text: &str, indent: &str) -> String {
+pub(super) fn wrap(text: &str, indent: &str) -> String {
     let mut wrapped = String::new();
     for line in text.split('\n') {
         let mut column = 0;
@@ -380,94 +334,6 @@ What a rule publishes follows the message that it was made of, and that is ackno
 are
 where they have to be. A rule that fails on a message does not disturb it. SIGHUP applies changed
 rules. `$SYS/broker/rule/` tells what became of what each saw, see reference.md.
-";
-
-#[cfg(feature = "bridge")]
-const BRIDGES_HEAD: &str = "
-## Bridges
-
-Every `[[bridge]]` of the file connects the broker to another one. Its rules say what goes out and
-what comes in:
-
-```toml
-[[bridge]]
-name = \"cloud\"
-servers = [\"tls://broker.example:8883\", \"tls://backup.example:8883\"]
-user_name = \"gateway-7\"
-password = \"...\"
-queue.bytes_max = \"1GiB\"
-queue.messages_max = 1000000
-
-[[bridge.out]]
-filter = \"sensors/#\"
-topic = \"sites/7/${topic}\"
-
-[[bridge.in]]
-filter = \"sites/7/commands/+\"
-topic = \"commands/${1}\"
-```
-
-What goes out waits in a session of this broker, under its `queue` options and as durable as any
-other session, while the other broker is away or slow. The other broker keeps what comes in while we
-are. QoS 1 and 2 hold from end to end: neither broker hears that a message arrived before the other
-one has it. SIGHUP applies what has changed: other bridges do not notice, and one whose options
-changed connects anew, with its queue. `$SYS/broker/bridge/` tells how each is, see reference.md.
-";
-
-#[cfg(feature = "sink")]
-const SINKS_HEAD: &str = "
-## Sinks
-
-Every `[[sink]]` of the file hands messages, and events, on to what is no broker: files, an HTTP
-server, a database. `sinks.md` says how to use them and what they promise:
-
-```toml
-[[sink]]
-name = \"archive\"
-filters = [\"sensors/#\"]
-file.path = \"/var/lib/godwit/archive/${topic[2]}.jsonl\"
-
-[[sink]]
-name = \"hook\"
-filters = [\"alarms/#\"]
-events = [\"client.connected\", \"client.disconnected\"]
-http.url = \"https://example/hook\"
-
-[[sink]]
-name = \"rows\"
-filters = [\"sensors/+/temperature\"]
-sql.url = \"postgres://godwit:...@localhost/plant\"
-sql.statement = \"INSERT INTO t (sensor, v) VALUES (${topic[2]}, ${payload.value})\"
-```
-";
-
-#[cfg(feature = "gateway")]
-const GATEWAYS_HEAD: &str = "
-## Gateways
-
-Every `[[gateway]]` of the file speaks to sockets of ZeroMQ, or of nanomsg and NNG. `gateways.md`
-says how to use them and what they promise:
-
-```toml
-[[gateway]]
-name = \"plant\"
-protocol = \"zmq\"
-pattern = \"pub\"
-listen = [\"tcp://127.0.0.1:5556\"]
-
-[[gateway.out]]
-filter = \"sensors/#\"
-
-[[gateway]]
-name = \"jobs\"
-protocol = \"sp\"
-pattern = \"pull\"
-listen = [\"ipc:///run/godwit/jobs.ipc\"]
-form = \"raw\"
-
-[[gateway.in]]
-topic = \"jobs\"
-```
 ";
 
 const SAMPLE_HEAD: &str = "\

@@ -1,6 +1,7 @@
 //! Settings: the values of all options, as the program uses them. Each row of the option table sets
 //! a field.
 
+use crate::links::ConfiguredLinks;
 use auth::auth_resources::AuthResources;
 use auth::security_state::SecurityState;
 use auth::settings::{
@@ -9,12 +10,6 @@ use auth::settings::{
 use broker::options::{BrokerOptions, TraceFilter};
 use broker::routing::namespace::NamespaceTemplate;
 use config::listen_url::ListenUrl;
-#[cfg(feature = "bridge")]
-use connectors::bridge::settings::BridgeSettings;
-#[cfg(feature = "gateway")]
-use connectors::gateway::settings::GatewaySettings;
-#[cfg(feature = "sink")]
-use connectors::sink::settings::SinkSettings;
 use engine::options::ListenerTransportSettings;
 use engine::tls::ClientCertificateMode;
 use std::path::PathBuf;
@@ -24,15 +19,12 @@ use tracing::level_filters::LevelFilter;
 #[derive(Clone, Debug)]
 pub(crate) struct ProgramSettings {
     pub(crate) allow_anonymous: AnonymousAccess,
-    #[cfg(feature = "bridge")]
-    pub(crate) bridges: Vec<BridgeSettings>,
-    #[cfg(feature = "gateway")]
-    pub(crate) gateways: Vec<GatewaySettings>,
     pub(crate) broker: BrokerOptions,
     pub(crate) data: String,
     /// Transport of listeners without own options, see [`ListenerSettings::transport`].
     pub(crate) transport: ListenerTransportSettings,
     pub(crate) io_uring: bool,
+    pub(crate) links: ConfiguredLinks,
     pub(crate) listen: Vec<ListenUrl>,
     /// Settings of every listener, the listeners of `listen` first.
     pub(crate) listeners: Vec<ListenerSettings>,
@@ -40,8 +32,6 @@ pub(crate) struct ProgramSettings {
     pub(crate) security: SecuritySettings,
     /// Number of shards; 0 is the number of cores.
     pub(crate) shards: usize,
-    #[cfg(feature = "sink")]
-    pub(crate) sinks: Vec<SinkSettings>,
     pub(crate) store: store::StoreOptions,
 }
 
@@ -103,21 +93,16 @@ impl ProgramSettings {
     pub(crate) fn new(memory_bytes: u64) -> ProgramSettings {
         ProgramSettings {
             allow_anonymous: AnonymousAccess::default(),
-            #[cfg(feature = "bridge")]
-            bridges: Vec::new(),
-            #[cfg(feature = "gateway")]
-            gateways: Vec::new(),
             broker: BrokerOptions { memory_bytes_max: memory_bytes, ..BrokerOptions::default() },
             data: String::new(),
             transport: ListenerTransportSettings::default(),
             io_uring: true,
+            links: ConfiguredLinks::default(),
             listen: Vec::new(),
             listeners: Vec::new(),
             log: LogSettings::default(),
             security: SecuritySettings::default(),
             shards: 0,
-            #[cfg(feature = "sink")]
-            sinks: Vec::new(),
             store: store::StoreOptions::default(),
         }
     }

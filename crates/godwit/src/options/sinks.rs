@@ -1,21 +1,36 @@
 //! Reads the tables `[[sink]]` of a configuration file.
 
 use super::file::OptionFileReader;
-use super::links::{LinkOptions, LinkTables, check_name};
+use super::links::{LinkKindOptions, LinkOptions, LinkTables, check_name, replace_links};
+use super::option_text::{own_limits, own_row, table_list, wrap};
+use super::settings::ProgramSettings;
 use super::{OptionError, OptionPlan, override_settings};
-use crate::options::settings::ProgramSettings;
+use crate::links::write_topics;
 use broker::BrokerOptions;
 use config::row::OptionScope;
-use connectors::local_session;
+use connectors::events::{NAMES, needed_delivery_events};
 use connectors::sink::settings::{ROWS, SinkSettings};
+use connectors::{LinkKind, LinkSettings, local_session};
 use toml::de::DeTable;
 
 pub(crate) type SinkOptions = LinkOptions<SinkSettings>;
 
 const TABLES: LinkTables<SinkSettings> = LinkTables { rows: ROWS, scope: Some(OptionScope::Sink) };
 
+pub(super) const KIND: LinkKindOptions = LinkKindOptions {
+    name: "sink",
+    read: |reader, at, table| reader.read_sink(at, table),
+    names: |plan| plan.sinks.iter().map(|own| &*own.settings.name).collect(),
+    check: |plan, _, wrongs| plan.check_sinks(wrongs),
+    add_settings: |plan, settings| plan.add_sinks(settings),
+    replace: |plan, next| replace_links(&mut plan.sinks, &next.sinks),
+    write_list: |out| table_list("sink", ROWS, out),
+    write_page,
+    write_topics: |text| write_topics(LinkKind::Sink, text),
+};
+
 impl OptionFileReader<'_> {
-    pub(super) fn read_sink(&mut self, at: usize, table: &DeTable<'_>) {
+    fn read_sink(&mut self, at: usize, table: &DeTable<'_>) {
         let mut own = LinkOptions::new(self.origin(at), ROWS);
         for (name, value) in table {
             self.read_link_option(&mut own, &TABLES, name.get_ref(), name.span().start, value);
@@ -40,8 +55,8 @@ impl OptionFileReader<'_> {
 }
 
 impl OptionPlan {
-    /// Returns every `[[sink]]` with session limits: `limits` over the options for all.
-    pub(super) fn sink_settings(&self, settings: &ProgramSettings) -> Vec<SinkSettings> {
+    /// Adds every `[[sink]]` with session limits: `limits` over the options for all.
+    fn add_sinks(&self, settings: &mut ProgramSettings) {
         let sink = |given: &SinkOptions| {
             let own =
                 local_session::session_limits(&override_settings(settings, &given.limits).broker);
@@ -51,17 +66,13 @@ impl OptionPlan {
             sink.takes_rows = self.is_sent_to(&sink.link_id());
             sink
         };
-        self.sinks.iter().map(sink).collect()
+        let sinks: Vec<_> = self.sinks.iter().map(sink).collect();
+        let events: Vec<_> = sinks.iter().flat_map(|sink| sink.events.iter().cloned()).collect();
+        settings.broker.event_options.delivery = needed_delivery_events(&events);
+        settings.add_links(sinks);
     }
 
-    /// Whether the sinks of two plans differ, so that a reload must replace all.
-    pub(super) fn sinks_differ(&self, next: &OptionPlan) -> bool {
-        let own =
-            |plan: &OptionPlan| plan.sinks.iter().map(LinkOptions::values).collect::<Vec<_>>();
-        own(self) != own(next)
-    }
-
-    pub(super) fn check_sinks(&self, wrongs: &mut Vec<OptionError>) {
+    fn check_sinks(&self, wrongs: &mut Vec<OptionError>) {
         let others = self.groups.len() + self.bridges.len();
         let most = broker::limits::CLIENT_GROUPS_MAX.saturating_sub(others);
         if let Some(beyond) = self.sinks.get(most) {
@@ -93,4 +104,71 @@ fn same_files(own: &SinkSettings, others: &[SinkOptions]) -> Option<String> {
     let other = others.iter().find(|other| other.settings.file_path().as_ref() == Some(&path))?;
     let (name, other) = (&own.name, &other.settings.name);
     Some(format!("file.path of sink {name} is that of sink {other}, too: give each its own file"))
+}
+
+fn write_page(page: &mut String) {
+    page.push_str(PAGE_HEAD);
+    let events: Vec<String> = NAMES.iter().map(|name| format!("`{name}`")).collect();
+    page.push_str(&wrap(&format!("\nEvents are {}.", events.join(", ")), ""));
+    ROWS.iter().for_each(|row| page.push_str(&own_row(row)));
+    page.push_str(&own_limits(OptionScope::Sink));
+}
+
+const PAGE_HEAD: &str = "
+## Sinks
+
+Every `[[sink]]` of the file hands messages, and events, on to what is no broker: files, an HTTP
+server, a database. `sinks.md` says how to use them and what they promise:
+
+```toml
+[[sink]]
+name = \"archive\"
+filters = [\"sensors/#\"]
+file.path = \"/var/lib/godwit/archive/${topic[2]}.jsonl\"
+
+[[sink]]
+name = \"hook\"
+filters = [\"alarms/#\"]
+events = [\"client.connected\", \"client.disconnected\"]
+http.url = \"https://example/hook\"
+
+[[sink]]
+name = \"rows\"
+filters = [\"sensors/+/temperature\"]
+sql.url = \"postgres://godwit:...@localhost/plant\"
+sql.statement = \"INSERT INTO t (sensor, v) VALUES (${topic[2]}, ${payload.value})\"
+```
+";
+
+#[cfg(test)]
+mod tests {
+    use crate::options::tests::{file_complaints, scratch};
+    use crate::options::{OptionPlan, OptionSources};
+
+    #[test]
+    fn two_sinks_cannot_write_one_file() {
+        let sink = |name: &str, path: &str| {
+            format!("[[sink]]\nname = \"{name}\"\nfilters = [\"a\"]\nfile.path = \"{path}\"\n")
+        };
+        let first = sink("a", "lines/a.csv") + &sink("b", "lines/${topic[1]}.csv");
+        let apart = first.clone() + &sink("c", "lines/c.csv");
+        let path = scratch("apart.toml", &apart);
+        assert!(
+            OptionPlan::read(&OptionSources { config: Some(path), ..OptionSources::default() })
+                .is_ok()
+        );
+        for (path, other, more) in [
+            ("lines/a.csv", "a", ""),
+            ("./lines//a.csv", "a", "file.format = \"csv\"\n"),
+            ("lines/a.csv", "a", "file.format = \"parquet\"\n"),
+            ("lines/${topic[1]}.csv", "b", ""),
+        ] {
+            let why = file_complaints("same-file.toml", &(first.clone() + &sink("c", path) + more));
+            let expected = format!(
+                "same-file.toml:9: file.path of sink c is that of sink {other}, too: give each its \
+                 own file"
+            );
+            assert_eq!(why.trim_end(), expected, "{path}");
+        }
+    }
 }
