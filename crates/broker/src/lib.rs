@@ -17,6 +17,7 @@ pub mod input;
 pub mod limits;
 pub mod options;
 
+mod context;
 mod memory;
 mod shard;
 

@@ -16,7 +16,9 @@
 //! until the pressure is critical. So clients which fill the memory lose service, and light clients
 //! do not.
 
+use crate::connection::connection_table::ConnectionTable;
 use crate::input::ConnId;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -157,14 +159,15 @@ impl Shard {
     /// Returns the memory of this shard without its sockets, from counters which are kept up to
     /// date.
     fn memory_bytes(&self) -> i64 {
-        let (sessions, ledger) = (&self.sessions, &self.ledger);
-        let retained = self.retained.bytes / self.shards as u64 + self.retained.index_bytes();
+        let (sessions, ledger) = (&self.sessions, &self.sessions.ledger);
+        let retained = self.routing.retained.bytes / self.sessions.context.shards as u64
+            + self.routing.retained.index_bytes();
         let held = sessions.messages.memory_bytes()
             + sessions.memory_bytes()
-            + self.topics.memory_bytes()
-            + self.groups.memory_bytes()
-            + self.exclusives.memory_bytes()
-            + self.windows.memory_bytes()
+            + self.routing.topics.memory_bytes()
+            + self.routing.groups.memory_bytes()
+            + self.routing.exclusives.memory_bytes()
+            + self.rule_engine.windows.memory_bytes()
             + self.caches.memory_bytes()
             + retained
             + ledger.conns * cost::CONN
@@ -179,8 +182,8 @@ impl Shard {
     #[inline]
     pub(crate) fn update_memory_pressure(&mut self) {
         let own = self.memory_bytes();
-        let held = self.ledger.report_bytes(own);
-        let max = self.options.memory_bytes_max;
+        let held = self.sessions.ledger.report_bytes(own);
+        let max = self.sessions.context.options.memory_bytes_max;
         let messages = self.sessions.messages.memory_bytes();
         // As bytes of messages, since only messages grow within one publish.
         let at = |sixteenths: u64| (messages + max / 16 * sixteenths).saturating_sub(held);
@@ -191,44 +194,49 @@ impl Shard {
 
     /// Sets the memory that the engine holds for this shard's sockets.
     pub fn set_socket_bytes(&mut self, bytes: usize) {
-        self.ledger.sockets = bytes as i64;
+        self.sessions.ledger.sockets = bytes as i64;
     }
 
     /// Sets the bytes of writes which the store refused and the engine keeps.
     pub fn set_store_backlog_bytes(&mut self, bytes: usize) {
-        self.ledger.parked = bytes as u64;
+        self.sessions.ledger.parked = bytes as u64;
     }
 
     /// Whether the sockets hold more than their quarter of the bound. Output then waits in the
     /// session's queue, not in a socket.
     pub fn are_sockets_over_budget(&mut self) -> bool {
-        self.socket_bytes() >= self.options.memory_bytes_max / 4
-    }
-
-    fn socket_bytes(&mut self) -> u64 {
-        let ledger = &mut self.ledger;
-        let held = add_moved(&ledger.process.sockets, &mut ledger.sockets_reported, ledger.sockets);
-        held.max(0) as u64
+        self.sessions.socket_bytes() >= self.sessions.context.options.memory_bytes_max / 4
     }
 
     /// Returns how many socket bytes this shard must free to bring all sockets down to 7/8 of their
     /// bound. A shard whose sockets hold less than its share frees none.
     pub fn socket_bytes_excess(&mut self) -> usize {
-        let bound = self.options.memory_bytes_max / 4;
-        let (all, own) = (self.socket_bytes(), self.ledger.sockets.max(0) as u64);
+        let bound = self.sessions.context.options.memory_bytes_max / 4;
+        let (all, own) = (self.sessions.socket_bytes(), self.sessions.ledger.sockets.max(0) as u64);
         if all < bound {
             return 0;
         }
-        (all - bound / 8 * 7).min(own.saturating_sub(bound / self.shards as u64)) as usize
+        (all - bound / 8 * 7).min(own.saturating_sub(bound / self.sessions.context.shards as u64))
+            as usize
     }
+}
 
+impl SessionTable {
+    fn socket_bytes(&mut self) -> u64 {
+        let ledger = &mut self.ledger;
+        let held = add_moved(&ledger.process.sockets, &mut ledger.sockets_reported, ledger.sockets);
+        held.max(0) as u64
+    }
+}
+
+impl ConnectionTable {
     /// Subtracts a closed connection and all its memory.
-    pub(crate) fn uncount_conn(&mut self, conn: ConnId) {
+    pub(crate) fn uncount_conn(&mut self, conn: ConnId, sessions: &mut SessionTable) {
         if let Some(known) = self.conn(conn) {
             let transport_bytes = known.peer.transport_bytes;
-            self.ledger.aliases -= u64::from(known.alias_bytes);
-            self.ledger.transports -= u64::from(transport_bytes);
-            self.ledger.conns -= 1;
+            sessions.ledger.aliases -= u64::from(known.alias_bytes);
+            sessions.ledger.transports -= u64::from(transport_bytes);
+            sessions.ledger.conns -= 1;
         }
     }
 }

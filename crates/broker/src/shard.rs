@@ -4,123 +4,45 @@ mod tick;
 
 mod messages;
 
-use crate::authorization::bans::BanWatch;
-use crate::authorization::reauthorization::ReauthorizationQueue;
+use crate::authorization::ShardAuthorization;
 use crate::caches::ShardCaches;
 use crate::connection::conn::{CloseReason, Conn, ConnState};
-use crate::connection::flapping::FlappingDetector;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::peer::PeerInfo;
-use crate::connection::process_pause::ProcessPause;
 use crate::connection::refusal::Refusal;
 use crate::connection::send_gate::SendGate;
-use crate::connection::stalls::StallSearch;
-use crate::durability::garbage_collector::GarbageCollector;
-use crate::durability::pending_acks::PendingAcks;
+use crate::context::ShardContext;
 use crate::durability::stored_queue::StoreReadRequest;
 use crate::durability::write_batch::RecordNumber;
-use crate::input::{
-    ConnId, MonotonicMs, RetainStamp, SessionId, SessionRef, ShardCommand, ShardId, ShardInput,
-};
+use crate::input::{ConnId, MonotonicMs, SessionId, SessionRef, ShardCommand, ShardId, ShardInput};
 use crate::limits::CONNECT_BYTES_MAX;
-use crate::memory::{MemoryLedger, ProcessMemory};
+use crate::memory::ProcessMemory;
 use crate::options::BrokerOptions;
 use crate::outbox::Effect;
 use crate::outbox::Outbox;
-use crate::routing::delayed::DelayedMessages;
-use crate::routing::exclusive::ExclusiveFilters;
-use crate::routing::interest::{Interest, ShardInterest};
-use crate::routing::owner_shard::ShardHasher;
-use crate::routing::retained::Retained;
-use crate::routing::shared::SharedGroups;
-use crate::routing::topics::{FilterId, FilterIndex};
-use crate::rules::windows::RuleWindows;
-use crate::rules::{EventCollector, RuleIndex};
-use crate::session::delivery::Delivery;
+use crate::routing::ShardRouting;
+use crate::routing::interest::Interest;
+use crate::rules::rule_engine::RuleEngine;
 use crate::session::session_table::SessionTable;
-use crate::statistics::broker_event::{BURST_LINES_PER_S, PeerLog};
-use crate::statistics::log_rate_limiter::LogRateLimiter;
-use crate::statistics::sys::SysTree;
-use crate::statistics::trace::PacketTracer;
-use crate::timer::{ShardTimer, TimerWheel};
-use foldhash::fast::FixedState;
+use crate::statistics::ShardStatistics;
+use crate::timer::ShardTimer;
 use mqtt::{ProtocolVersion, ReasonCode};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// A CPU core's share of the broker. Sessions are assigned to shards by `owner_of` their client id.
+/// The parts own the state; `Shard` has the control flow of an input.
 #[derive(Debug)]
 pub struct Shard {
-    pub(crate) id: ShardId,
-    pub(crate) shards: usize,
-    pub(crate) now: MonotonicMs,
-    pub(crate) options: Arc<BrokerOptions>,
-    pub(crate) conns: Vec<Option<Conn>>,
-    conn_generation: u32,
-    pub(crate) sessions: SessionTable,
-    pub(crate) topics: FilterIndex,
-    pub(crate) rule_index: RuleIndex,
-    pub(crate) event_collector: EventCollector,
-    pub(crate) windows: RuleWindows,
+    pub(crate) connections: ConnectionTable,
+    pub(crate) authorization: ShardAuthorization,
+    pub(crate) rule_engine: RuleEngine,
     pub(crate) caches: ShardCaches,
-    pub(crate) groups: SharedGroups,
-    pub(crate) retained: Retained,
-    pub(crate) interest: Arc<Interest>,
-    pub(crate) shard_interest: ShardInterest,
-    pub(crate) ledger: MemoryLedger,
-    pub(crate) timers: TimerWheel,
-    pub(crate) sys_tree: SysTree,
-    pub(crate) shard_hasher: ShardHasher,
-    pub(crate) reauthorization: ReauthorizationQueue,
-    pub(crate) delayed: DelayedMessages,
-    pub(crate) exclusives: ExclusiveFilters,
-    pub(crate) rights_generation: u32,
-    pub(crate) ban_watch: BanWatch,
-    /// Limits log events of connections which the broker closed.
-    pub(crate) end_log_limiter: LogRateLimiter,
-    /// Limits log events of rules.
-    pub(crate) rule_log_limiter: LogRateLimiter,
-    pub(crate) flapping: FlappingDetector,
-    /// Hasher of client ids, for uses where a collision is harmless.
-    clients: FixedState,
-    pub(crate) random: u64,
-    /// The highest stamp given or received. Later retained messages of this shard get a higher one.
-    pub(crate) retain_stamp: RetainStamp,
-    pub(crate) draining: bool,
-    pub(crate) pending_acks: PendingAcks,
-    pub(crate) lasting_sessions: i64,
-    /// Records of ended sessions that are still to be removed from the store, by
-    /// `StoreReadRequest::Tombstone`.
-    pub(crate) tombstones: Vec<RecordNumber>,
-    pub(crate) garbage_collector: Option<Box<GarbageCollector>>,
-    /// Whether the store refuses writes: see `set_store_full`.
-    pub(crate) store_is_full: bool,
-    /// Whether so many writes wait for the disk that connections with stored messages are held.
-    pub(crate) store_is_backlogged: bool,
-    /// Whether any listener has an authorization backend.
-    pub(crate) uses_authz: bool,
-    /// Number of the last authorization request, used as its `RequestId`.
-    pub(crate) authz_requests: u32,
-    /// Connections which are held while `store_is_backlogged`.
-    pub(crate) store_waiters: Vec<ConnId>,
-    /// The value of `now` at the start, for the uptime.
-    pub(crate) started: MonotonicMs,
-    sweep_at: Option<MonotonicMs>,
-    /// The last pause of the process (suspend, stopped container), which timeouts disregard.
-    pub(crate) pause: ProcessPause,
-    /// Difference between the time of day and `now` in milliseconds.
-    pub(crate) time_of_day_offset_ms: i64,
-    /// When the next `$SYS` round is due.
-    pub(crate) sys_at: MonotonicMs,
-    pub(crate) not_opened: PeerLog,
-    pub(crate) stalls: StallSearch,
-    /// Limits log events of clients whose windows are stalled.
-    pub(crate) stall_log_limiter: LogRateLimiter,
-    /// When withheld log events are reported next.
-    pub(crate) event_flush_at: Option<MonotonicMs>,
-    /// Details of the violation that ends a connection next.
-    pub(crate) violation_detail: Box<str>,
-    pub(crate) scratch: ScratchBuffers,
-    pub(crate) tracer: PacketTracer,
+    pub(crate) routing: ShardRouting,
+    pub(crate) sessions: SessionTable,
+    pub(crate) statistics: ShardStatistics,
+    /// The list of fired timers, which stays allocated from tick to tick.
+    fired_timers: Vec<ShardTimer>,
 }
 
 /// Delay of the first `$SYS` round after a start or a change of options.
@@ -128,18 +50,6 @@ const SYS_FIRST_MS: u64 = 1000;
 
 /// Capacity up to which the list of fired timers is kept; a larger one, left by a burst, is freed.
 pub(crate) const TIMERS_KEPT: usize = 1024;
-
-/// Buffers which stay allocated from publish to publish.
-#[derive(Debug, Default)]
-pub(crate) struct ScratchBuffers {
-    pub(crate) filters: Vec<FilterId>,
-    pub(crate) hits: Vec<(Delivery, u32)>,
-    pub(crate) levels: Vec<u64>,
-    pub(crate) properties: Vec<u8>,
-    /// The full topic of a message from a client in a namespace.
-    pub(crate) name: String,
-    timers: Vec<ShardTimer>,
-}
 
 impl Shard {
     /// Creates a shard without connections. `seed` (hashers, owners of groups) is the same for all
@@ -155,96 +65,54 @@ impl Shard {
         chance: u64,
         now: MonotonicMs,
     ) -> Shard {
+        let context = ShardContext::new(id, shards, options.clone(), seed, chance, now);
         let mut shard = Shard {
-            id,
-            shards,
-            now,
-            conns: Vec::new(),
-            conn_generation: 0,
-            sessions: SessionTable::new(seed, options.clone(), now),
-            topics: FilterIndex::new(seed),
-            rule_index: RuleIndex::new(seed, options.rules.clone()),
-            event_collector: EventCollector::default(),
-            windows: RuleWindows::new(seed),
+            connections: ConnectionTable::default(),
+            authorization: ShardAuthorization::new(&options, now),
+            rule_engine: RuleEngine::new(seed, options.rules.clone()),
             caches: ShardCaches::default(),
-            groups: SharedGroups::new(seed),
-            retained: Retained::new(),
-            interest,
-            shard_interest: ShardInterest::default(),
-            ledger: MemoryLedger::new(memory),
-            timers: TimerWheel::new(now),
-            sys_tree: SysTree::default(),
-            shard_hasher: ShardHasher { key: seed.rotate_left(17), shards: shards as u8 },
-            reauthorization: ReauthorizationQueue::default(),
-            delayed: DelayedMessages::default(),
-            exclusives: ExclusiveFilters::default(),
-            rights_generation: 0,
-            ban_watch: BanWatch::starting_at(now),
-            end_log_limiter: LogRateLimiter::new(BURST_LINES_PER_S),
-            rule_log_limiter: LogRateLimiter::new(BURST_LINES_PER_S),
-            flapping: FlappingDetector::default(),
-            clients: FixedState::with_seed(seed.rotate_left(17)),
-            random: chance | 1,
-            retain_stamp: RetainStamp::default(),
-            draining: false,
-            pending_acks: PendingAcks::default(),
-            lasting_sessions: 0,
-            tombstones: Vec::new(),
-            garbage_collector: None,
-            store_is_full: false,
-            store_is_backlogged: false,
-            uses_authz: options.uses_authz_anywhere(),
-            authz_requests: 0,
-            store_waiters: Vec::new(),
-            started: now,
-            sweep_at: None,
-            pause: ProcessPause::default(),
-            time_of_day_offset_ms: 0,
-            sys_at: now,
-            not_opened: PeerLog::default(),
-            stalls: StallSearch::default(),
-            stall_log_limiter: LogRateLimiter::new(BURST_LINES_PER_S),
-            event_flush_at: None,
-            violation_detail: Box::default(),
-            scratch: ScratchBuffers::default(),
-            tracer: PacketTracer::default(),
-            options,
+            routing: ShardRouting::new(seed, interest),
+            sessions: SessionTable::new(seed, context, memory),
+            statistics: ShardStatistics::new(now),
+            fired_timers: Vec::new(),
         };
-        shard.reload_event_filter();
-        shard.reload_caches();
-        shard.plan_sys(SYS_FIRST_MS);
+        shard.rule_engine.reload_event_filter(&mut shard.sessions);
+        shard.caches.reload_caches(&mut shard.sessions);
+        shard.statistics.plan_sys(SYS_FIRST_MS, &mut shard.sessions);
         shard
     }
 
-    pub(crate) fn plan_sys(&mut self, after_ms: u64) {
-        if self.options.sys_interval_s > 0 {
-            self.sys_at = MonotonicMs(self.now.0 + after_ms);
-            self.timers.set(self.sys_at, ShardTimer::Sys);
-        }
-    }
-
     pub fn handle(&mut self, now: MonotonicMs, input: ShardInput<'_>, out: &mut Outbox) {
-        self.now = now;
-        self.sessions.now = now;
-        self.event_collector.events_seen = out.events.len();
+        self.sessions.context.now = now;
+        self.rule_engine.event_collector.events_seen = out.events.len();
         self.update_memory_pressure();
         match input {
             ShardInput::Bytes { conn, bytes } => self.read_packets(conn, bytes, out),
             ShardInput::Opened { conn, peer, since, moved } => {
-                self.on_opened(conn, peer, since, moved)
+                self.connections.on_opened(conn, peer, since, moved, &mut self.sessions)
             }
-            ShardInput::StreamOpened { conn, of } => self.open_data_stream(conn, of),
-            ShardInput::NotOpened { peer, why } => self.note_not_opened(peer, why, out),
+            ShardInput::StreamOpened { conn, of } => {
+                self.connections.open_data_stream(conn, of, &mut self.sessions)
+            }
+            ShardInput::NotOpened { peer, why } => {
+                self.connections.note_not_opened(peer, why, &mut self.sessions, out)
+            }
             ShardInput::Closed { conn } => self.on_closed(conn, out),
-            ShardInput::Congested { conn } => self.set_congested(conn, true, out),
-            ShardInput::Writable { conn } => self.set_congested(conn, false, out),
+            ShardInput::Congested { conn } => {
+                self.connections.set_congested(conn, true, &mut self.sessions, out)
+            }
+            ShardInput::Writable { conn } => {
+                self.connections.set_congested(conn, false, &mut self.sessions, out)
+            }
             ShardInput::OutOfMemory { conn } => {
                 self.end_connection(conn, CloseReason::Refusal(Refusal::QuotaExceeded), out)
             }
             ShardInput::ShardMessage { from, cross } => self.on_shard_message(from, cross, out),
             ShardInput::Committed { seq, durable } => self.on_committed(seq, durable, out),
             ShardInput::Durable { seq } => self.on_durable(seq, out),
-            ShardInput::StoreReady { reading, stored } => self.on_store_ready(reading, stored, out),
+            ShardInput::StoreReady { reading, stored } => {
+                self.routing.on_store_ready(reading, stored, &mut self.sessions, out)
+            }
             ShardInput::AuthzAnswered { request_id, answer } => {
                 self.on_authz_decision(request_id, answer, out)
             }
@@ -264,18 +132,18 @@ impl Shard {
     /// end under `QueuePolicy::Disconnect`, messages to return to shared groups, and changes of
     /// members' room.
     pub(crate) fn finish_input(&mut self, out: &mut Outbox) {
-        for RecordNumber(number) in self.tombstones.drain(..) {
+        for RecordNumber(number) in self.sessions.durability.tombstones.drain(..) {
             out.effects.push(Effect::ReadStore { reading: StoreReadRequest::Tombstone { number } });
         }
         while !self.sessions.cursors_ready.is_empty() {
             for id in std::mem::take(&mut self.sessions.cursors_ready) {
                 if self.sessions.contains(id) {
-                    self.feed_cursors(id, out);
+                    self.routing.feed_cursors(id, &mut self.sessions, out);
                 }
             }
         }
-        self.set_rate_timers();
-        self.set_age_timers();
+        self.sessions.set_rate_timers();
+        self.sessions.set_age_timers();
         while let Some(id) = self.sessions.overruns.pop() {
             // The session may have ended meanwhile.
             let conn = if self.sessions.contains(id) { self.sessions.get(id).conn() } else { None };
@@ -285,156 +153,90 @@ impl Shard {
         }
         out.events.append(&mut self.sessions.late_notes);
         if !self.sessions.withholding.is_empty() {
-            self.plan_event_flush();
+            self.sessions.context.plan_event_flush();
         }
-        self.report_released(out);
+        self.routing.report_released(&mut self.sessions, out);
         while !self.sessions.orphans.is_empty() || !self.sessions.room_changes.is_empty() {
-            self.return_orphans(out);
-            self.report_rooms(out);
+            self.routing.return_orphans(&mut self.sessions, out);
+            self.routing.report_rooms(&mut self.sessions, out);
         }
     }
 
     pub fn options(&self) -> &BrokerOptions {
-        &self.options
+        &self.sessions.context.options
     }
 
     /// Sets whether the store refuses writes. Requests which need a new record get 0x97 while it
     /// does.
     pub fn set_store_full(&mut self, is_full: bool) {
-        self.store_is_full = is_full;
+        self.sessions.durability.store_is_full = is_full;
     }
 
     /// Nodes of the filter trie visited so far: a measure of matching which is the same on every
     /// machine.
     pub fn nodes_visited(&self) -> u64 {
-        self.topics.visited()
+        self.routing.topics.visited()
     }
 
     /// Returns when `ShardInput::Tick` is next needed: immediately if bounded work is unfinished.
     pub fn next_tick(&self) -> Option<MonotonicMs> {
-        let looks = self.reauthorization.is_due(self.now) || self.is_comparing_bans();
-        let looks = looks || self.delayed.is_due(self.now) || self.caches.has_requests();
-        let looks = looks || self.windows.is_behind() || self.stalls.is_running();
+        let looks = self.authorization.reauthorization.is_due(self.sessions.context.now)
+            || self.authorization.is_comparing_bans();
+        let looks = looks
+            || self.routing.delayed.is_due(self.sessions.context.now)
+            || self.caches.has_requests();
+        let looks =
+            looks || self.rule_engine.windows.is_behind() || self.connections.stalls.is_running();
         if !self.sessions.unfinished.is_empty() || looks {
-            return Some(self.now);
+            return Some(self.sessions.context.now);
         }
-        self.timers.next()
-    }
-
-    fn on_opened(&mut self, conn: ConnId, peer: PeerInfo, since: MonotonicMs, moved: bool) {
-        let options = self.options.options_of_listener(peer.listener);
-        let packet_bytes_max = options.packet_bytes_max.min(CONNECT_BYTES_MAX);
-        let timer_at = MonotonicMs(since.0 + u64::from(self.options.connect_timeout_ms));
-        let heard = self.now;
-        let generation = self.add_conn(conn, |generation| Conn {
-            state: ConnState::AwaitingConnect,
-            peer,
-            version: ProtocolVersion::V311,
-            is_bridge: false,
-            moved,
-            generation,
-            silence_ms_max: 0,
-            last_activity: heard,
-            timer_at,
-            topic_alias_max: 0,
-            receive_maximum: u16::MAX,
-            packet_bytes_max,
-            aliases: Vec::new(),
-            alias_bytes: 0,
-            meter: None,
-            exchange: None,
-            pending_acks: 0,
-        });
-        self.timers.set(timer_at, ShardTimer::Conn { index: conn.0, generation });
-    }
-
-    /// Stores a connection at its index, counts its memory, and returns its generation.
-    pub(crate) fn add_conn(&mut self, conn: ConnId, make: impl FnOnce(u32) -> Conn) -> u32 {
-        self.conn_generation = self.conn_generation.wrapping_add(1);
-        let made = make(self.conn_generation);
-        self.ledger.conns += 1;
-        self.ledger.transports += u64::from(made.peer.transport_bytes);
-        let index = conn.0 as usize;
-        if index >= self.conns.len() {
-            self.conns.resize_with(index + 1, || None);
-        }
-        self.conns[index] = Some(made);
-        self.conn_generation
-    }
-
-    #[inline]
-    pub(crate) fn conn(&self, conn: ConnId) -> Option<&Conn> {
-        self.conns.get(conn.0 as usize)?.as_ref()
-    }
-
-    #[inline]
-    pub(crate) fn conn_mut(&mut self, conn: ConnId) -> Option<&mut Conn> {
-        self.conns.get_mut(conn.0 as usize)?.as_mut()
-    }
-
-    pub(crate) fn take_conn(&mut self, conn: ConnId) -> Option<Conn> {
-        self.drop_pending_acks(conn);
-        self.uncount_conn(conn);
-        let known = self.conns.get_mut(conn.0 as usize)?.take();
-        if self.ledger.conns == 0 {
-            self.conns = Vec::new();
-        }
-        known
-    }
-
-    fn set_congested(&mut self, conn: ConnId, congested: bool, out: &mut Outbox) {
-        let Some(id) = self.conn(conn).and_then(Conn::session) else { return };
-        let session = self.sessions.get_mut(id);
-        session.gate.set(SendGate::CONGESTED, congested);
-        if session.is_member {
-            self.sessions.room_changes.push(id);
-        }
-        if !congested {
-            self.sessions.drain_queue(id, out);
-        }
+        self.sessions.context.timers.next()
     }
 
     fn on_command(&mut self, command: ShardCommand, out: &mut Outbox) {
         match command {
             ShardCommand::Reload(options) => {
-                let changes = self.options.permissions != options.permissions
-                    || self.options.access != options.access
-                    || self.options.uses_authz_anywhere()
+                let changes = self.sessions.context.options.permissions != options.permissions
+                    || self.sessions.context.options.access != options.access
+                    || self.sessions.context.options.uses_authz_anywhere()
                     || options.uses_authz_anywhere();
-                self.uses_authz = options.uses_authz_anywhere();
-                self.sessions.options = options.clone();
-                self.options = options;
-                self.choose_strategies();
-                self.reload_rules();
-                self.reload_caches();
+                self.authorization.uses_authz = options.uses_authz_anywhere();
+                self.sessions.context.options = options;
+                self.routing.choose_strategies(&mut self.sessions);
+                self.rule_engine.reload_rules(&mut self.sessions);
+                self.caches.reload_caches(&mut self.sessions);
                 self.make_presets();
-                self.reassign_client_groups();
-                self.reload_trace();
-                self.plan_sys(SYS_FIRST_MS);
-                self.restart_ban_watch();
-                self.clear_flapping_bans();
+                self.sessions.reassign_client_groups();
+                self.statistics.reload_trace(&mut self.connections, &mut self.sessions);
+                self.statistics.plan_sys(SYS_FIRST_MS, &mut self.sessions);
+                self.authorization.restart_ban_watch(&mut self.sessions);
+                self.connections.clear_flapping_bans(&mut self.sessions);
                 if changes {
-                    self.reauthorize_all();
+                    self.authorization.reauthorize_all(&mut self.connections, &mut self.sessions);
                 }
             }
             ShardCommand::PublishSys { topic, value } => {
-                self.publish_sys_value(&topic, &value, out)
+                self.routing.publish_sys_value(&topic, &value, &mut self.sessions, out)
             }
-            ShardCommand::LinkEvent(told) => self.on_link_event(told),
+            ShardCommand::LinkEvent(told) => {
+                self.rule_engine.on_link_event(told, &mut self.sessions)
+            }
             ShardCommand::Drain => {
-                self.draining = true;
+                self.connections.draining = true;
                 let ids: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
                 for id in ids {
-                    if !self.has_delayed_will(id) {
+                    if !self.sessions.has_delayed_will(id) {
                         self.publish_will(id, out);
                     }
                 }
             }
             ShardCommand::CloseAll => {
-                self.write_windows();
-                for index in 0..self.conns.len() {
+                self.rule_engine.write_windows(&mut self.sessions);
+                for index in 0..self.connections.conns.len() {
                     let conn = ConnId(index as u32);
-                    let Some(known) = self.take_conn(conn) else { continue };
+                    let Some(known) = self.connections.take_conn(conn, &mut self.sessions) else {
+                        continue;
+                    };
                     if let Some(id) = known.connacked_session() {
                         self.sessions.send_disconnect(
                             id,
@@ -455,18 +257,118 @@ impl Shard {
             }
         }
     }
+}
 
+impl ShardStatistics {
+    pub(crate) fn plan_sys(&mut self, after_ms: u64, sessions: &mut SessionTable) {
+        if sessions.context.options.sys_interval_s > 0 {
+            self.sys_at = MonotonicMs(sessions.context.now.0 + after_ms);
+            sessions.context.timers.set(self.sys_at, ShardTimer::Sys);
+        }
+    }
+}
+
+impl ConnectionTable {
+    fn on_opened(
+        &mut self,
+        conn: ConnId,
+        peer: PeerInfo,
+        since: MonotonicMs,
+        moved: bool,
+        sessions: &mut SessionTable,
+    ) {
+        let options = sessions.context.options.options_of_listener(peer.listener);
+        let packet_bytes_max = options.packet_bytes_max.min(CONNECT_BYTES_MAX);
+        let timer_at =
+            MonotonicMs(since.0 + u64::from(sessions.context.options.connect_timeout_ms));
+        let heard = sessions.context.now;
+        let generation = self.add_conn(
+            conn,
+            |generation| Conn {
+                state: ConnState::AwaitingConnect,
+                peer,
+                version: ProtocolVersion::V311,
+                is_bridge: false,
+                moved,
+                generation,
+                silence_ms_max: 0,
+                last_activity: heard,
+                timer_at,
+                topic_alias_max: 0,
+                receive_maximum: u16::MAX,
+                packet_bytes_max,
+                aliases: Vec::new(),
+                alias_bytes: 0,
+                meter: None,
+                exchange: None,
+                pending_acks: 0,
+            },
+            sessions,
+        );
+        sessions.context.timers.set(timer_at, ShardTimer::Conn { index: conn.0, generation });
+    }
+
+    /// Stores a connection at its index, counts its memory, and returns its generation.
+    pub(crate) fn add_conn(
+        &mut self,
+        conn: ConnId,
+        make: impl FnOnce(u32) -> Conn,
+        sessions: &mut SessionTable,
+    ) -> u32 {
+        self.conn_generation = self.conn_generation.wrapping_add(1);
+        let made = make(self.conn_generation);
+        sessions.ledger.conns += 1;
+        sessions.ledger.transports += u64::from(made.peer.transport_bytes);
+        let index = conn.0 as usize;
+        if index >= self.conns.len() {
+            self.conns.resize_with(index + 1, || None);
+        }
+        self.conns[index] = Some(made);
+        self.conn_generation
+    }
+
+    #[inline]
+    pub(crate) fn conn(&self, conn: ConnId) -> Option<&Conn> {
+        self.conns.get(conn.0 as usize)?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn conn_mut(&mut self, conn: ConnId) -> Option<&mut Conn> {
+        self.conns.get_mut(conn.0 as usize)?.as_mut()
+    }
+
+    pub(crate) fn take_conn(&mut self, conn: ConnId, sessions: &mut SessionTable) -> Option<Conn> {
+        self.drop_pending_acks(conn, sessions);
+        self.uncount_conn(conn, sessions);
+        let known = self.conns.get_mut(conn.0 as usize)?.take();
+        if sessions.ledger.conns == 0 {
+            self.conns = Vec::new();
+        }
+        known
+    }
+
+    fn set_congested(
+        &mut self,
+        conn: ConnId,
+        congested: bool,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        let Some(id) = self.conn(conn).and_then(Conn::session) else { return };
+        let session = sessions.get_mut(id);
+        session.gate.set(SendGate::CONGESTED, congested);
+        if session.is_member {
+            sessions.room_changes.push(id);
+        }
+        if !congested {
+            sessions.drain_queue(id, out);
+        }
+    }
+}
+
+impl ShardContext {
     pub(crate) fn owner_of(&self, name: &str) -> ShardId {
         self.shard_hasher.owner_of(name)
-    }
-
-    pub(crate) fn session_ref(&self, id: SessionId) -> SessionRef {
-        let generation = self.sessions.get(id).generation;
-        SessionRef { shard: self.id, session: id, generation }
-    }
-
-    pub(crate) fn publisher_hash(&self, id: SessionId) -> u32 {
-        self.client_hash(&self.sessions.get(id).client_id) as u32
     }
 
     pub(crate) fn client_hash(&self, client_id: &str) -> u64 {
@@ -480,6 +382,17 @@ impl Shard {
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;
         self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+impl SessionTable {
+    pub(crate) fn session_ref(&self, id: SessionId) -> SessionRef {
+        let generation = self.get(id).generation;
+        SessionRef { shard: self.context.id, session: id, generation }
+    }
+
+    pub(crate) fn publisher_hash(&self, id: SessionId) -> u32 {
+        self.context.client_hash(&self.get(id).client_id) as u32
     }
 }
 
@@ -508,15 +421,19 @@ mod tests {
             Shard::new(ShardId(at), 2, options, interest, memory.clone(), 1, 1, MonotonicMs(0))
         });
         let mut out = Outbox::new(2);
-        shards[0].retain_message(&mut IncomingPublish::new("t", b"x", MonotonicMs(0)), &mut out);
-        assert!(shards[0].ledger.crossing > 0);
+        shards[0].routing.retain_message(
+            &mut IncomingPublish::new("t", b"x", MonotonicMs(0)),
+            &mut shards[0].sessions,
+            &mut out,
+        );
+        assert!(shards[0].sessions.ledger.crossing > 0);
         let cross = out.lanes[1].pop_front().expect("it goes to every shard");
         shards[1].handle(
             MonotonicMs(0),
             ShardInput::ShardMessage { from: ShardId(0), cross },
             &mut out,
         );
-        assert_eq!(shards[0].ledger.crossing + shards[1].ledger.crossing, 0);
+        assert_eq!(shards[0].sessions.ledger.crossing + shards[1].sessions.ledger.crossing, 0);
     }
 
     #[test]
@@ -531,7 +448,11 @@ mod tests {
             say(&mut shard, at, connect);
         }
         assert_eq!(shard.sessions.len(), 1);
-        assert!(shard.timers.len() < 2 * TIMERS_KEPT, "{}", shard.timers.len());
+        assert!(
+            shard.sessions.context.timers.len() < 2 * TIMERS_KEPT,
+            "{}",
+            shard.sessions.context.timers.len()
+        );
         let year = 31_536_000_000;
         let mut out = Outbox::new(1);
         shard.handle(MonotonicMs(year - 1), ShardInput::Tick, &mut out);

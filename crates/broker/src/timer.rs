@@ -175,12 +175,15 @@ impl Shard {
     /// `TIMERS_KEPT`). Timers of earlier users of an index otherwise stay in the wheel until they
     /// fire.
     pub(crate) fn prune_timers(&mut self) {
-        let owners = 2 * (self.ledger.conns as usize + self.sessions.len());
-        if self.timers.len() <= 2 * owners + TIMERS_KEPT {
+        let owners = 2 * (self.sessions.ledger.conns as usize + self.sessions.len());
+        if self.sessions.context.timers.len() <= 2 * owners + TIMERS_KEPT {
             return;
         }
-        let (conns, sessions, delayed) = (&self.conns, &self.sessions, &self.delayed);
-        self.timers.retain(|timer, due| match timer {
+        let empty = TimerWheel::new(self.sessions.context.now);
+        let mut timers = std::mem::replace(&mut self.sessions.context.timers, empty);
+        let (conns, sessions, delayed) =
+            (&self.connections.conns, &self.sessions, &self.routing.delayed);
+        timers.retain(|timer, due| match timer {
             ShardTimer::AuthzDeadline { index, generation }
             | ShardTimer::Conn { index, generation }
             | ShardTimer::ReadRate { index, generation } => {
@@ -216,6 +219,7 @@ impl Shard {
             | ShardTimer::Sys
             | ShardTimer::Windows => true,
         });
+        self.sessions.context.timers = timers;
     }
 }
 

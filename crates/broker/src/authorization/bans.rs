@@ -2,13 +2,16 @@
 //! (`flapping`). An address is refused at accept, before any byte is read; a client id and a user
 //! name at CONNECT, before authentication.
 
+use crate::authorization::ShardAuthorization;
 use crate::authorization::acl_rules::{IpNetwork, NamePattern};
 use crate::connection::conn::CloseReason;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::peer::PeerAddress;
 use crate::connection::refusal::Refusal;
 use crate::input::{ConnId, MonotonicMs};
 use crate::outbox::Outbox;
 use crate::routing::namespace::NamespacedClientId;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 use crate::statistics::broker_event::{BrokerEvent, PeerLog};
 use mqtt::Connect;
@@ -161,13 +164,111 @@ impl BanWatch {
     }
 }
 
-impl Shard {
-    fn find_ban(&self, suspect: BanSubject<'_>) -> Option<(&'static str, Arc<str>)> {
-        let bans = self.options.bans.as_ref()?;
-        let age_ms = self.now.0.saturating_sub(self.ban_watch.since.0);
+impl ShardAuthorization {
+    fn find_ban(
+        &self,
+        suspect: BanSubject<'_>,
+        sessions: &SessionTable,
+    ) -> Option<(&'static str, Arc<str>)> {
+        let bans = sessions.context.options.bans.as_ref()?;
+        let age_ms = sessions.context.now.0.saturating_sub(self.ban_watch.since.0);
         bans.find(suspect, age_ms).map(|(by, reason)| (by, reason.clone()))
     }
 
+    fn count_turned_away(
+        &mut self,
+        peer: PeerAddress,
+        why: &str,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        sessions.counters.connections_turned_away += 1;
+        match self.ban_watch.turned_away.count(sessions.context.now, peer, why) {
+            Some((peer, why, count)) => {
+                out.events.push(BrokerEvent::TurnedAway { peer, why, count })
+            }
+            None => sessions.context.plan_event_flush(),
+        }
+    }
+
+    /// Checks client id, user name and address of a CONNECT against the bans, before
+    /// authentication.
+    pub(crate) fn check_connect_bans(
+        &mut self,
+        conn: ConnId,
+        packet: &Connect<'_>,
+        connections: &mut ConnectionTable,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        // Under another namespace the client id means another client, which may not have flapped.
+        let waits = sessions.context.options.namespace_needs_user
+            && connections.authenticates_at(conn, sessions);
+        let is_known = !waits || connections.auth_decision(conn).is_some();
+        let namespace =
+            if is_known { connections.namespace_at(conn, sessions) } else { Ok("".into()) };
+        // A later check refuses a client without a namespace, with a refusal for the purpose.
+        let claimed =
+            NamespacedClientId::new(&namespace.unwrap_or_default(), packet.client_id.into());
+        match is_known {
+            true => self.check_bans(conn, &claimed, packet.user_name, connections, sessions, out),
+            false => {
+                self.check_ban_list(conn, &claimed, packet.user_name, connections, sessions, out)
+            }
+        }
+    }
+
+    /// Checks a client against flapping and the ban list. The address is included, since behind a
+    /// proxy CONNECT is the first check with the real address.
+    pub(crate) fn check_bans(
+        &mut self,
+        conn: ConnId,
+        admitted: &NamespacedClientId,
+        user: Option<&str>,
+        connections: &mut ConnectionTable,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        if connections.has_flapped(&admitted.key, sessions) {
+            sessions.counters.denied_connects += 1;
+            return Err(Refusal::Flapping);
+        }
+        self.check_ban_list(conn, admitted, user, connections, sessions, out)
+    }
+
+    fn check_ban_list(
+        &mut self,
+        conn: ConnId,
+        admitted: &NamespacedClientId,
+        user: Option<&str>,
+        connections: &mut ConnectionTable,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let client_id = &*admitted.client_id;
+        let Some(peer) = connections.conn(conn).map(|known| known.peer.address) else {
+            return Ok(());
+        };
+        let suspect = BanSubject { client_id: Some(client_id), user, address: peer.ip() };
+        let Some((by, reason)) = self.find_ban(suspect, sessions) else { return Ok(()) };
+        sessions.counters.denied_connects += 1;
+        out.events.push(BrokerEvent::Banned { client_id: client_id.into(), peer, by, reason });
+        Err(Refusal::Banned)
+    }
+
+    /// Starts the durations of the ban list, after a new list or an unmeasured time, and the
+    /// comparison of present connections with the list, `LOOKED_AT_PER_TICK` a tick.
+    pub(crate) fn restart_ban_watch(&mut self, sessions: &mut SessionTable) {
+        self.ban_watch.since = sessions.context.now;
+        self.ban_watch.next = sessions.context.options.bans.is_some().then_some(0);
+    }
+
+    pub(crate) fn is_comparing_bans(&self) -> bool {
+        self.ban_watch.next.is_some()
+    }
+}
+
+impl Shard {
     /// Whether an accepted connection from this address is refused by a ban. If so, counts the
     /// connection.
     pub fn refuse_banned_address(
@@ -176,17 +277,23 @@ impl Shard {
         address: PeerAddress,
         out: &mut Outbox,
     ) -> bool {
-        if self.options.bans.is_none() {
+        if self.sessions.context.options.bans.is_none() {
             return false;
         }
-        self.now = now;
-        let Some((_, reason)) =
-            self.find_ban(BanSubject { address: address.ip(), ..BanSubject::default() })
-        else {
+        self.sessions.context.now = now;
+        let Some((_, reason)) = self.authorization.find_ban(
+            BanSubject { address: address.ip(), ..BanSubject::default() },
+            &self.sessions,
+        ) else {
             return false;
         };
         let why = if reason.is_empty() { "the address is banned" } else { &*reason };
-        self.count_turned_away(address, &format!("{why} (bans.file)"), out);
+        self.authorization.count_turned_away(
+            address,
+            &format!("{why} (bans.file)"),
+            &mut self.sessions,
+            out,
+        );
         true
     }
 
@@ -198,102 +305,28 @@ impl Shard {
         refusal: Refusal,
         out: &mut Outbox,
     ) {
-        self.now = now;
+        self.sessions.context.now = now;
         let option = refusal.options().map(|options| format!(" ({options})"));
         let why = format!("{}{}", refusal.description(), option.unwrap_or_default());
-        self.count_turned_away(peer, &why, out);
-    }
-
-    fn count_turned_away(&mut self, peer: PeerAddress, why: &str, out: &mut Outbox) {
-        self.sessions.counters.connections_turned_away += 1;
-        match self.ban_watch.turned_away.count(self.now, peer, why) {
-            Some((peer, why, count)) => {
-                out.events.push(BrokerEvent::TurnedAway { peer, why, count })
-            }
-            None => self.plan_event_flush(),
-        }
-    }
-
-    /// Checks client id, user name and address of a CONNECT against the bans, before
-    /// authentication.
-    pub(crate) fn check_connect_bans(
-        &mut self,
-        conn: ConnId,
-        packet: &Connect<'_>,
-        out: &mut Outbox,
-    ) -> Result<(), Refusal> {
-        // Under another namespace the client id means another client, which may not have flapped.
-        let waits = self.options.namespace_needs_user && self.authenticates_at(conn);
-        let is_known = !waits || self.auth_decision(conn).is_some();
-        let namespace = if is_known { self.namespace_at(conn) } else { Ok("".into()) };
-        // A later check refuses a client without a namespace, with a refusal for the purpose.
-        let claimed =
-            NamespacedClientId::new(&namespace.unwrap_or_default(), packet.client_id.into());
-        match is_known {
-            true => self.check_bans(conn, &claimed, packet.user_name, out),
-            false => self.check_ban_list(conn, &claimed, packet.user_name, out),
-        }
-    }
-
-    /// Checks a client against flapping and the ban list. The address is included, since behind a
-    /// proxy CONNECT is the first check with the real address.
-    pub(crate) fn check_bans(
-        &mut self,
-        conn: ConnId,
-        admitted: &NamespacedClientId,
-        user: Option<&str>,
-        out: &mut Outbox,
-    ) -> Result<(), Refusal> {
-        if self.has_flapped(&admitted.key) {
-            self.sessions.counters.denied_connects += 1;
-            return Err(Refusal::Flapping);
-        }
-        self.check_ban_list(conn, admitted, user, out)
-    }
-
-    fn check_ban_list(
-        &mut self,
-        conn: ConnId,
-        admitted: &NamespacedClientId,
-        user: Option<&str>,
-        out: &mut Outbox,
-    ) -> Result<(), Refusal> {
-        let client_id = &*admitted.client_id;
-        let Some(peer) = self.conn(conn).map(|known| known.peer.address) else { return Ok(()) };
-        let suspect = BanSubject { client_id: Some(client_id), user, address: peer.ip() };
-        let Some((by, reason)) = self.find_ban(suspect) else { return Ok(()) };
-        self.sessions.counters.denied_connects += 1;
-        out.events.push(BrokerEvent::Banned { client_id: client_id.into(), peer, by, reason });
-        Err(Refusal::Banned)
-    }
-
-    /// Starts the durations of the ban list, after a new list or an unmeasured time, and the
-    /// comparison of present connections with the list, `LOOKED_AT_PER_TICK` a tick.
-    pub(crate) fn restart_ban_watch(&mut self) {
-        self.ban_watch.since = self.now;
-        self.ban_watch.next = self.options.bans.is_some().then_some(0);
-    }
-
-    pub(crate) fn is_comparing_bans(&self) -> bool {
-        self.ban_watch.next.is_some()
+        self.authorization.count_turned_away(peer, &why, &mut self.sessions, out);
     }
 
     /// Compares further connections with the list. New connections are checked at CONNECT.
     pub(crate) fn continue_ban_watch(&mut self, out: &mut Outbox) {
-        let Some(first) = self.ban_watch.next else { return };
-        let end = self.conns.len().min(first + LOOKED_AT_PER_TICK);
+        let Some(first) = self.authorization.ban_watch.next else { return };
+        let end = self.connections.conns.len().min(first + LOOKED_AT_PER_TICK);
         for index in first..end {
             if out.is_full() {
-                self.ban_watch.next = Some(index);
+                self.authorization.ban_watch.next = Some(index);
                 return;
             }
             self.compare_with_bans(ConnId(index as u32), out);
         }
-        self.ban_watch.next = (end < self.conns.len()).then_some(end);
+        self.authorization.ban_watch.next = (end < self.connections.conns.len()).then_some(end);
     }
 
     fn compare_with_bans(&mut self, conn: ConnId, out: &mut Outbox) {
-        let Some(known) = self.conn(conn) else { return };
+        let Some(known) = self.connections.conn(conn) else { return };
         let Some(id) = known.session() else { return };
         let (peer, session) = (known.peer.address, self.sessions.get(id));
         let suspect = BanSubject {
@@ -301,7 +334,7 @@ impl Shard {
             user: session.permissions.as_ref().and_then(|rights| rights.subject.user.as_deref()),
             address: peer.ip(),
         };
-        if let Some((by, reason)) = self.find_ban(suspect) {
+        if let Some((by, reason)) = self.authorization.find_ban(suspect, &self.sessions) {
             let client_id = session.client_id.clone();
             out.events.push(BrokerEvent::Banned { client_id, peer, by, reason });
             self.end_connection(conn, CloseReason::Refusal(Refusal::BannedMeanwhile), out);

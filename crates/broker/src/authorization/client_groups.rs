@@ -4,6 +4,7 @@
 //! client in several groups has the options of the first group in the configuration.
 
 use crate::authorization::client_permissions::ClientPermissions;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::leaky_bucket::LeakyBucket;
 use crate::connection::peer::{ListenerId, PeerInfo};
 use crate::connection::refusal::Refusal;
@@ -11,7 +12,7 @@ use crate::input::{ConnId, MonotonicMs};
 use crate::limits::LINK_IDS;
 use crate::options::BrokerOptions;
 use crate::session::session_table::Session;
-use crate::shard::Shard;
+use crate::session::session_table::SessionTable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -137,9 +138,15 @@ impl BrokerOptions {
     }
 }
 
-impl Shard {
-    pub(crate) fn limits_at(&self, conn: ConnId) -> &BrokerOptions {
-        self.conn(conn).map_or(&self.options, |known| self.options.options_of_peer(&known.peer))
+impl ConnectionTable {
+    pub(crate) fn limits_at<'a>(
+        &'a self,
+        conn: ConnId,
+        sessions: &'a SessionTable,
+    ) -> &'a BrokerOptions {
+        self.conn(conn).map_or(&sessions.context.options, |known| {
+            sessions.context.options.options_of_peer(&known.peer)
+        })
     }
 
     /// Counts a client in the group, if the group has a limit. `Refusal::QuotaExceeded` above
@@ -150,14 +157,19 @@ impl Shard {
         conn: ConnId,
         client_id: &str,
         rights: Option<&mut ClientPermissions>,
+        sessions: &mut SessionTable,
     ) -> Result<(), Refusal> {
         let Some(rights) = rights else { return Ok(()) };
         let Some(ClientGroupId(class)) = rights.client_group else { return Ok(()) };
-        let limits = self.limits_at_client_group(conn, rights.client_group);
+        let limits = self.limits_at_client_group(conn, rights.client_group, sessions);
         let (max, per_s) = (limits.connections_max, limits.connections_per_s);
-        let Some(class) = self.options.client_groups.get(usize::from(class)) else { return Ok(()) };
-        let present = &class.present;
-        let kept = self.sessions.find(client_id).map(|id| self.sessions.get_mut(id));
+        let options = sessions.context.options.clone();
+        let Some(class) = options.client_groups.get(usize::from(class)) else { return Ok(()) };
+        let (present, now) = (&class.present, sessions.context.now);
+        let kept = match sessions.find(client_id) {
+            Some(id) => Some(sessions.get_mut(id)),
+            None => None,
+        };
         let before = kept.and_then(|session| session.permissions.as_mut());
         let before = before.map(|rights| &mut rights.group_guard);
         let before = before.filter(|own| own.as_ref().is_some_and(|own| own.0 == *present));
@@ -165,7 +177,7 @@ impl Shard {
         let place =
             if is_new { Some(present.admit(max).ok_or(Refusal::QuotaExceeded)?) } else { None };
         // A client refused for lack of room does not use up the rate.
-        if per_s > 0 && !present.admit_rate(self.now, per_s) {
+        if per_s > 0 && !present.admit_rate(now, per_s) {
             return Err(Refusal::TooFast);
         }
         if max > 0 {
@@ -174,15 +186,22 @@ impl Shard {
         Ok(())
     }
 
-    fn limits_at_client_group(&self, conn: ConnId, class: Option<ClientGroupId>) -> &BrokerOptions {
+    fn limits_at_client_group<'a>(
+        &self,
+        conn: ConnId,
+        class: Option<ClientGroupId>,
+        sessions: &'a SessionTable,
+    ) -> &'a BrokerOptions {
         let listener = self.conn(conn).map(|known| known.peer.listener);
-        self.options.options_of_client(listener.unwrap_or_default(), class)
+        sessions.context.options.options_of_client(listener.unwrap_or_default(), class)
     }
+}
 
+impl SessionTable {
     /// Assigns the groups of all sessions again, after a change of the options.
     pub(crate) fn reassign_client_groups(&mut self) {
-        let options = self.options.clone();
-        self.sessions.each_mut(|session| {
+        let options = self.context.options.clone();
+        self.each_mut(|session| {
             if let Some(rights) = &mut session.permissions {
                 let who = &rights.subject;
                 rights.client_group =

@@ -1,20 +1,23 @@
 //! The permissions of one session. `reauthorization` handles a change of the rules.
 
+use crate::authorization::ShardAuthorization;
 use crate::authorization::acl_cache::AclDecisionCache;
 use crate::authorization::acl_rules::{AclQuery, AclRuleSet, AclSubject, DenialCause};
 use crate::authorization::authz::{AccessCheck, AclAction};
 use crate::authorization::authz_cache::AuthzCache;
 use crate::authorization::client_groups::{ClientGroupGuard, ClientGroupId};
 use crate::connection::authentication::AuthOutcome;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::peer::{ListenerId, PeerInfo};
 use crate::connection::refusal::Refusal;
+use crate::context::ShardContext;
 use crate::input::{ConnId, MonotonicMs, SessionId};
 use crate::limits::{LINK_IDS, RULES_PER_TICK};
 use crate::options::{AuthzOptions, BrokerOptions};
 use crate::outbox::Outbox;
 use crate::session::session_table::Session;
+use crate::session::session_table::SessionTable;
 use crate::session::subscribe::is_own_link_topic;
-use crate::shard::Shard;
 use crate::statistics::broker_event::BrokerEvent;
 use crate::statistics::log_rate_limiter::LogRateLimiter;
 use std::borrow::Cow;
@@ -241,7 +244,7 @@ impl Session {
     }
 }
 
-impl Shard {
+impl ShardContext {
     /// Returns the permissions of a connection's client. `None` if the listener has no rules, no
     /// listener authenticates and the peer has no `Principal`.
     pub(crate) fn permissions_of(&self, peer: &PeerInfo) -> Option<Box<ClientPermissions>> {
@@ -252,14 +255,31 @@ impl Shard {
         needed.then(|| Box::new(ClientPermissions::new(peer, &self.options)))
     }
 
+    /// Returns how many filters may be compared with the rules in one tick: `RULES_PER_TICK`
+    /// divided by the number of rules.
+    pub(crate) fn filters_per_tick(&self) -> usize {
+        let own = self.options.access.own.iter().flatten().map(|own| &own.permissions);
+        let all = own.chain([&self.options.permissions]).flatten();
+        let most = all.map(|rules| rules.len()).max();
+        RULES_PER_TICK / most.unwrap_or(0).max(1)
+    }
+}
+
+impl ConnectionTable {
     /// Moves the result of authentication from the connection to the permissions of the new
     /// session. `None` as for [`Shard::permissions_of`].
-    pub(crate) fn take_permissions(&mut self, conn: ConnId) -> Option<Box<ClientPermissions>> {
-        let rights = self.permissions_of(&self.conn(conn)?.peer);
+    pub(crate) fn take_permissions(
+        &mut self,
+        conn: ConnId,
+        sessions: &mut SessionTable,
+    ) -> Option<Box<ClientPermissions>> {
+        let rights = sessions.context.permissions_of(&self.conn(conn)?.peer);
         self.conn_mut(conn)?.peer.clear_auth_outcome();
         rights
     }
+}
 
+impl SessionTable {
     /// Whether an existing session belongs to another user, so that this client must not read the
     /// messages. Always `false` for sessions of links.
     pub(crate) fn belongs_to_other_user(
@@ -267,7 +287,7 @@ impl Shard {
         kept: SessionId,
         rights: Option<&ClientPermissions>,
     ) -> bool {
-        let session = self.sessions.get(kept);
+        let session = self.get(kept);
         // A link may act as another user from now on, but the queue is the link's.
         if session.client_id.starts_with(LINK_IDS) {
             return false;
@@ -288,7 +308,9 @@ impl Shard {
         will: &mqtt::Will<'_>,
     ) -> Result<(), Refusal> {
         let Some(rights) = rights else { return Ok(()) };
-        let Some(all) = self.options.permissions_at(rights.subject.listener) else { return Ok(()) };
+        let Some(all) = self.context.options.permissions_at(rights.subject.listener) else {
+            return Ok(());
+        };
         let deed =
             AclQuery::Publish { topic: will.topic, qos: will.qos as u8, retain: will.retain };
         let decided = rights.decide(all, client_id, deed);
@@ -296,10 +318,45 @@ impl Shard {
         if decided.unwrap_or(rights.will_is_allowed) {
             return Ok(());
         }
-        self.sessions.counters.denied_publishes += 1;
+        self.counters.denied_publishes += 1;
         Err(Refusal::NotPermitted)
     }
 
+    pub(crate) fn note_denial(
+        &mut self,
+        id: SessionId,
+        deed: &'static str,
+        wish: AccessCheck<'_>,
+        out: &mut Outbox,
+    ) {
+        let now = self.context.now;
+        let (session, context) = self.with_context(id);
+        let said_id = &session.client_id[usize::from(session.prefix_len)..];
+        let all = context.options.permissions_at(session.listener);
+        let Some(rights) = &mut session.permissions else { return };
+        let count = rights.denial_limiter.count(1, now);
+        if count.is_none() && rights.withheld_denial.is_some() {
+            return;
+        }
+        let AccessCheck { topic, qos, retain, .. } = wish;
+        let asked = match wish.action {
+            AclAction::Publish => AclQuery::Publish { topic, qos, retain },
+            AclAction::Subscribe => AclQuery::Subscribe { filter: topic, qos },
+        };
+        let cause = all.map_or(DenialCause::NoRule, |all| rights.denial_cause(all, said_id, asked));
+        let Some(count) = count else {
+            rights.withheld_denial = Some((deed, topic.into(), cause));
+            return;
+        };
+        rights.withheld_denial = None;
+        let (client_id, user) = (session.client_id.clone(), rights.subject.user.clone());
+        let topic = topic.into();
+        out.events.push(BrokerEvent::Denied { client_id, user, deed, topic, cause, count });
+        self.withholding.push(id);
+    }
+}
+
+impl ShardAuthorization {
     /// Whether the current rules allow a will that was accepted at CONNECT. Without a matching
     /// rule, the server's decision at CONNECT applies.
     pub(crate) fn may_publish_will(
@@ -307,34 +364,31 @@ impl Shard {
         id: SessionId,
         topic: &str,
         manner: (u8, bool),
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> bool {
         let wish = AccessCheck::publish(topic, manner.0, manner.1);
-        let asks = self.options.authz_at(self.sessions.get(id).listener);
-        let was_asked = asks.is_some() && self.decide_access(id, &wish).is_none();
-        let rights = self.sessions.get(id).permissions.as_ref();
+        let asks = sessions.context.options.authz_at(sessions.get(id).listener);
+        let was_asked = asks.is_some() && self.decide_access(id, &wish, sessions).is_none();
+        let rights = sessions.get(id).permissions.as_ref();
         let was_allowed = rights.is_some_and(|rights| rights.will_is_allowed);
-        (was_asked && was_allowed) || self.may_publish(id, topic, manner, out)
-    }
-
-    /// Returns how many filters may be compared with the rules in one tick: `RULES_PER_TICK`
-    /// divided by the number of rules.
-    pub(crate) fn filters_per_tick(&self) -> usize {
-        let own = self.options.access.own.iter().flatten().map(|own| &own.permissions);
-        let all = own.chain([&self.options.permissions]).flatten();
-        let most = all.map(|rules| rules.len()).max();
-        RULES_PER_TICK / most.unwrap_or(0).max(1)
+        (was_asked && was_allowed) || self.may_publish(id, topic, manner, sessions, out)
     }
 
     /// Returns the decision about an access check, and `None` if an external server has to be
     /// asked.
-    pub(crate) fn decide_access(&mut self, id: SessionId, wish: &AccessCheck<'_>) -> Option<bool> {
+    pub(crate) fn decide_access(
+        &mut self,
+        id: SessionId,
+        wish: &AccessCheck<'_>,
+        sessions: &mut SessionTable,
+    ) -> Option<bool> {
         // Caching stops at half of the memory at which queues count as full.
-        let keeps = self.sessions.messages.memory_bytes() < self.sessions.elevated_at / 2;
-        let session = self.sessions.get_mut(id);
+        let keeps = sessions.messages.memory_bytes() < sessions.elevated_at / 2;
+        let (session, context) = sessions.with_context(id);
         let listener = session.listener;
-        let Some(all) = self.options.permissions_at(listener) else { return Some(true) };
-        let asked = self.options.authz_at(listener).map(|asks| (asks, self.now));
+        let Some(all) = context.options.permissions_at(listener) else { return Some(true) };
+        let asked = context.options.authz_at(listener).map(|asks| (asks, context.now));
         // Messages from rules to a link are allowed, since the options name the link.
         let is_subscribe = wish.action == AclAction::Subscribe;
         if is_subscribe && is_own_link_topic(&session.client_id, wish.topic) {
@@ -360,7 +414,7 @@ impl Shard {
             }
         };
         let after = rights.bytes();
-        self.sessions.count_permissions(before, after);
+        sessions.count_permissions(before, after);
         decided
     }
 
@@ -371,14 +425,20 @@ impl Shard {
         id: SessionId,
         topic: &str,
         manner: (u8, bool),
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> bool {
         let allows = self
-            .decide_access(id, &AccessCheck::publish(topic, manner.0, manner.1))
+            .decide_access(id, &AccessCheck::publish(topic, manner.0, manner.1), sessions)
             .unwrap_or(false);
         if !allows {
-            self.sessions.counters.denied_publishes += 1;
-            self.note_denial(id, "publish", AccessCheck::publish(topic, manner.0, manner.1), out);
+            sessions.counters.denied_publishes += 1;
+            sessions.note_denial(
+                id,
+                "publish",
+                AccessCheck::publish(topic, manner.0, manner.1),
+                out,
+            );
         }
         allows
     }
@@ -390,49 +450,17 @@ impl Shard {
         id: SessionId,
         filter: &str,
         qos: u8,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let refusal = match self.decide_access(id, &AccessCheck::subscribe(filter, qos)) {
+        let refusal = match self.decide_access(id, &AccessCheck::subscribe(filter, qos), sessions) {
             Some(true) => return Ok(()),
             Some(false) => Refusal::NotPermitted,
             // More filters in one packet than `QUESTIONS_MAX` requests.
             None => Refusal::QuotaExceeded,
         };
-        self.sessions.counters.denied_subscribes += 1;
-        self.note_denial(id, "subscribe", AccessCheck::subscribe(filter, qos), out);
+        sessions.counters.denied_subscribes += 1;
+        sessions.note_denial(id, "subscribe", AccessCheck::subscribe(filter, qos), out);
         Err(refusal)
-    }
-
-    pub(crate) fn note_denial(
-        &mut self,
-        id: SessionId,
-        deed: &'static str,
-        wish: AccessCheck<'_>,
-        out: &mut Outbox,
-    ) {
-        let now = self.now;
-        let session = self.sessions.get_mut(id);
-        let said_id = &session.client_id[usize::from(session.prefix_len)..];
-        let all = self.options.permissions_at(session.listener);
-        let Some(rights) = &mut session.permissions else { return };
-        let count = rights.denial_limiter.count(1, now);
-        if count.is_none() && rights.withheld_denial.is_some() {
-            return;
-        }
-        let AccessCheck { topic, qos, retain, .. } = wish;
-        let asked = match wish.action {
-            AclAction::Publish => AclQuery::Publish { topic, qos, retain },
-            AclAction::Subscribe => AclQuery::Subscribe { filter: topic, qos },
-        };
-        let cause = all.map_or(DenialCause::NoRule, |all| rights.denial_cause(all, said_id, asked));
-        let Some(count) = count else {
-            rights.withheld_denial = Some((deed, topic.into(), cause));
-            return;
-        };
-        rights.withheld_denial = None;
-        let (client_id, user) = (session.client_id.clone(), rights.subject.user.clone());
-        let topic = topic.into();
-        out.events.push(BrokerEvent::Denied { client_id, user, deed, topic, cause, count });
-        self.sessions.withholding.push(id);
     }
 }

@@ -10,3 +10,32 @@ pub mod client_groups;
 pub(crate) mod client_permissions;
 pub mod placeholders;
 pub(crate) mod reauthorization;
+
+use crate::input::MonotonicMs;
+use crate::options::BrokerOptions;
+use bans::BanWatch;
+use reauthorization::ReauthorizationQueue;
+
+/// The generation of permissions, bans, and requests to authorization servers.
+#[derive(Debug)]
+pub(crate) struct ShardAuthorization {
+    pub(crate) rights_generation: u32,
+    pub(crate) ban_watch: BanWatch,
+    pub(crate) reauthorization: ReauthorizationQueue,
+    /// Whether any listener has an authorization backend.
+    pub(crate) uses_authz: bool,
+    /// Number of the last authorization request, used as its `RequestId`.
+    pub(crate) authz_requests: u32,
+}
+
+impl ShardAuthorization {
+    pub(crate) fn new(options: &BrokerOptions, now: MonotonicMs) -> ShardAuthorization {
+        ShardAuthorization {
+            rights_generation: 0,
+            ban_watch: BanWatch::starting_at(now),
+            reauthorization: ReauthorizationQueue::default(),
+            uses_authz: options.uses_authz_anywhere(),
+            authz_requests: 0,
+        }
+    }
+}

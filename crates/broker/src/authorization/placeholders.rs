@@ -3,10 +3,11 @@
 
 use crate::authorization::acl_rules::is_one_level;
 use crate::authorization::client_permissions::ClientPermissions;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::peer::PeerInfo;
 use crate::input::SessionId;
 use crate::routing::namespace::split_client_id;
-use crate::shard::Shard;
+use crate::session::session_table::SessionTable;
 use mqtt::template::{TemplatePart, TextTemplate, unknown_placeholder};
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -153,10 +154,14 @@ fn parse_group(
     Ok(Some((TemplatePart::Value(NamePlaceholder::Group(at)), 1 + digits.len())))
 }
 
-impl Shard {
+impl ConnectionTable {
     /// Returns the placeholder values of a session's client.
-    pub(crate) fn placeholder_values(&self, id: SessionId) -> PlaceholderValues<'_> {
-        let session = self.sessions.get(id);
+    pub(crate) fn placeholder_values<'a>(
+        &'a self,
+        id: SessionId,
+        sessions: &'a SessionTable,
+    ) -> PlaceholderValues<'a> {
+        let session = sessions.get(id);
         let peer = session.conn().and_then(|conn| self.conn(conn)).map(|known| &known.peer);
         let (_, client_id) = split_client_id(&session.client_id);
         PlaceholderValues::new(client_id, session.permissions.as_deref(), peer)

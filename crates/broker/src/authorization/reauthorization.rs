@@ -3,13 +3,17 @@
 //! server is asked, one batch at a time, where new subscriptions alternate with retries. A
 //! subscription stays until a rule or the server denies it.
 
+use crate::authorization::ShardAuthorization;
 use crate::authorization::authz::{AccessCheck, AuthzDecision, RequestId, authz_request};
+use crate::connection::connection_table::ConnectionTable;
+use crate::context::ShardContext;
 use crate::input::{MonotonicMs, SessionId};
 use crate::limits::{LINK_IDS, NONE};
 use crate::outbox::{Effect, Outbox};
+use crate::routing::ShardRouting;
 use crate::routing::namespace::parse_known_share;
 use crate::session::flight::SlotMarks;
-use crate::shard::Shard;
+use crate::session::session_table::SessionTable;
 use crate::statistics::sys::DropReason;
 use crate::timer::ShardTimer;
 use mqtt::filter_matches;
@@ -118,60 +122,72 @@ impl ReauthorizationTask {
     }
 }
 
-impl Shard {
+impl ShardAuthorization {
     /// Restarts the comparison of all subscriptions, after a change of the rules or of the
     /// authorization server. Cached decisions are invalid at once, by `rights_generation`.
-    pub(crate) fn reauthorize_all(&mut self) {
+    pub(crate) fn reauthorize_all(
+        &mut self,
+        connections: &mut ConnectionTable,
+        sessions: &mut SessionTable,
+    ) {
         self.rights_generation = self.rights_generation.wrapping_add(1);
-        for index in 0..self.conns.len() {
-            let Some(known) = &self.conns[index] else { continue };
+        for index in 0..connections.conns.len() {
+            let Some(known) = &connections.conns[index] else { continue };
             if let Some(id) = known.session()
-                && self.sessions.get(id).permissions.is_none()
+                && sessions.get(id).permissions.is_none()
             {
-                let rights = self.permissions_of(&known.peer);
-                self.sessions.set_permissions(id, rights);
+                let rights = sessions.context.permissions_of(&known.peer);
+                sessions.set_permissions(id, rights);
             }
         }
         let timer_at = self.reauthorization.timer_at;
         self.reauthorization = ReauthorizationQueue { timer_at, ..ReauthorizationQueue::default() };
-        if self.options.has_permissions() {
-            let all = self.sessions.iter().filter(|(_, session)| session.permissions.is_some());
+        if sessions.context.options.has_permissions() {
+            let all = sessions.iter().filter(|(_, session)| session.permissions.is_some());
             let all = all.map(|(id, session)| ReauthorizationTask::new(id, session.generation));
             self.reauthorization.unchecked.all = all.map(|doubt| (doubt.session, doubt)).collect();
         }
     }
 
     /// Compares further subscriptions with the rules and starts the next batch of requests.
-    pub(crate) fn continue_reauthorization(&mut self, out: &mut Outbox) {
-        if !self.reauthorization.is_due(self.now) {
+    pub(crate) fn continue_reauthorization(
+        &mut self,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        if !self.reauthorization.is_due(sessions.context.now) {
             return;
         }
-        let mut left = self.reauthorized_per_tick();
+        let mut left = sessions.context.reauthorized_per_tick();
         while left > 0
             && !out.is_full()
             && let Some(mut doubt) = self.reauthorization.unchecked.take()
         {
-            if !self.sessions.is_current(doubt.session, doubt.generation) {
+            if !sessions.is_current(doubt.session, doubt.generation) {
                 continue;
             }
-            left = left.saturating_sub(1 + self.recheck_session(&mut doubt, left, out));
+            left = left
+                .saturating_sub(1 + self.recheck_session(&mut doubt, left, routing, sessions, out));
             if doubt.own + doubt.shares > 0 {
                 self.reauthorization.unchecked.put(doubt);
             }
         }
-        if self.reauthorization.can_request(self.now) {
-            self.request_next_batch(left, out);
+        if self.reauthorization.can_request(sessions.context.now) {
+            self.request_next_batch(left, routing, sessions, out);
         }
-    }
-
-    fn reauthorized_per_tick(&self) -> usize {
-        self.filters_per_tick().clamp(1, REAUTHORIZED_PER_TICK)
     }
 
     /// Requests the next batch. Retries get at most half of the batch while sessions are in
     /// `unresolved`.
-    fn request_next_batch(&mut self, mut left: usize, out: &mut Outbox) {
-        let again = if self.reauthorization.is_pause_over(self.now) {
+    fn request_next_batch(
+        &mut self,
+        mut left: usize,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        let again = if self.reauthorization.is_pause_over(sessions.context.now) {
             self.reauthorization.retries.len()
         } else {
             0
@@ -185,25 +201,44 @@ impl Shard {
             && !out.is_full()
             && let Some(mut doubt) = self.reauthorization.unresolved.take()
         {
-            if !self.sessions.is_current(doubt.session, doubt.generation) {
+            if !sessions.is_current(doubt.session, doubt.generation) {
                 continue;
             }
             let most = left.min(BATCH_MAX - asked.len());
-            let looked = self.recheck_subscriptions(&mut doubt, most, out, |held| asked.push(held));
+            let looked = self.recheck_subscriptions(
+                &mut doubt,
+                most,
+                out,
+                |held| asked.push(held),
+                routing,
+                sessions,
+            );
             left = left.saturating_sub(1 + looked);
             if doubt.own + doubt.shares > 0 {
                 self.reauthorization.unresolved.put(doubt);
             }
         }
-        self.request_authz(asked, out);
+        self.request_authz(asked, routing, sessions, out);
     }
 
     /// Revokes the subscriptions of a session that the rules deny, at once up to
     /// `reauthorized_per_tick` and the rest in later ticks. Subscriptions without a rule are put in
     /// `unresolved`.
-    pub(crate) fn reauthorize_session(&mut self, id: SessionId, out: &mut Outbox) {
-        let mut doubt = ReauthorizationTask::new(id, self.sessions.get(id).generation);
-        self.recheck_session(&mut doubt, self.reauthorized_per_tick(), out);
+    pub(crate) fn reauthorize_session(
+        &mut self,
+        id: SessionId,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        let mut doubt = ReauthorizationTask::new(id, sessions.get(id).generation);
+        self.recheck_session(
+            &mut doubt,
+            sessions.context.reauthorized_per_tick(),
+            routing,
+            sessions,
+            out,
+        );
         if doubt.own + doubt.shares > 0 {
             self.reauthorization.unchecked.put(doubt);
         }
@@ -215,10 +250,13 @@ impl Shard {
         &mut self,
         doubt: &mut ReauthorizationTask,
         most: usize,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> usize {
         let mut is_open = false;
-        let looked = self.recheck_subscriptions(doubt, most, out, |_| is_open = true);
+        let looked =
+            self.recheck_subscriptions(doubt, most, out, |_| is_open = true, routing, sessions);
         if is_open {
             let (session, generation) = (doubt.session, doubt.generation);
             self.reauthorization.unresolved.put(ReauthorizationTask::new(session, generation));
@@ -234,19 +272,21 @@ impl Shard {
         most: usize,
         out: &mut Outbox,
         mut ask: impl FnMut(PendingSubscription),
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
     ) -> usize {
         let (session, generation) = (doubt.session, doubt.generation);
-        let known = self.sessions.get(session);
+        let known = sessions.get(session);
         let shares = known.extras.as_ref().map_or(0, |extras| extras.shares.len());
         doubt.own = doubt.own.min(known.subscriptions.len());
         doubt.shares = doubt.shares.min(shares);
         let before = doubt.own + doubt.shares;
         while doubt.own + doubt.shares > before.saturating_sub(most) {
-            let known = self.sessions.get(session);
+            let known = sessions.get(session);
             let (filter, qos) = if doubt.own > 0 {
                 doubt.own -= 1;
                 let one = &known.subscriptions[doubt.own];
-                let filter = self.topics.filter(one.filter);
+                let filter = routing.topics.filter(one.filter);
                 let qos = filter.subscribers[one.place as usize].options.qos();
                 (filter.text.to_string(), qos as u8)
             } else {
@@ -256,25 +296,31 @@ impl Shard {
                 (share.group.to_string(), share.options.qos as u8)
             };
             let said = known.strip_prefix(filter_behind_share(&filter)).to_string();
-            match self.decide_access(session, &AccessCheck::subscribe(&said, qos)) {
+            match self.decide_access(session, &AccessCheck::subscribe(&said, qos), sessions) {
                 Some(true) => {}
-                Some(false) => self.revoke_subscription(session, &filter, out),
+                Some(false) => routing.revoke_subscription(session, &filter, sessions, out),
                 None => ask(PendingSubscription { session, generation, filter, qos, answer: None }),
             }
         }
         before - doubt.own - doubt.shares
     }
 
-    fn request_authz(&mut self, all: Vec<PendingSubscription>, out: &mut Outbox) {
+    fn request_authz(
+        &mut self,
+        all: Vec<PendingSubscription>,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
         if all.is_empty() {
             return;
         }
-        let (number, deadline) = self.next_authz_request();
+        let (number, deadline) = self.next_authz_request(sessions);
         let mut batch = ReauthorizationBatch { number, deadline, unanswered: all.len(), all };
         for (at, held) in batch.all.iter_mut().enumerate() {
             let session = Some(held.session);
-            let session = session.filter(|id| self.sessions.is_current(*id, held.generation));
-            let session = session.map(|id| self.sessions.get(id));
+            let session = session.filter(|id| sessions.is_current(*id, held.generation));
+            let session = session.map(|id| sessions.get(id));
             let Some((session, rights)) = session.and_then(|s| Some((s, s.permissions.as_ref()?)))
             else {
                 // The session ended or lost the permissions while the retry waited.
@@ -293,19 +339,19 @@ impl Shard {
                 question: authz_request(client.0, client.1, client.2, wish),
             });
         }
-        self.sessions.counters.asked += batch.unanswered as u64;
+        sessions.counters.asked += batch.unanswered as u64;
         let is_over = batch.unanswered == 0;
         self.reauthorization.batch = Some(batch);
         match is_over {
-            true => self.finish_reauthorization_batch(out),
-            false => self.set_reauthorization_timer(deadline),
+            true => self.finish_reauthorization_batch(routing, sessions, out),
+            false => self.set_reauthorization_timer(deadline, sessions),
         }
     }
 
-    fn set_reauthorization_timer(&mut self, at: MonotonicMs) {
+    fn set_reauthorization_timer(&mut self, at: MonotonicMs, sessions: &mut SessionTable) {
         if self.reauthorization.timer_at.is_none_or(|set| at < set) {
             self.reauthorization.timer_at = Some(at);
-            self.timers.set(at, ShardTimer::Reauthorization);
+            sessions.context.timers.set(at, ShardTimer::Reauthorization);
         }
     }
 
@@ -313,6 +359,8 @@ impl Shard {
         &mut self,
         request_id: RequestId,
         answer: AuthzDecision,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
         let batch =
@@ -323,20 +371,29 @@ impl Shard {
         held.answer = Some(answer);
         batch.unanswered -= 1;
         if batch.unanswered == 0 {
-            self.finish_reauthorization_batch(out);
+            self.finish_reauthorization_batch(routing, sessions, out);
         }
     }
 
     /// Handles the timer, which may have been set for an earlier batch.
-    pub(crate) fn check_reauthorization(&mut self, out: &mut Outbox) {
+    pub(crate) fn check_reauthorization(
+        &mut self,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
         self.reauthorization.timer_at = None;
         let deadline = self.reauthorization.batch.as_ref().map(|batch| batch.deadline);
-        match deadline.map(|deadline| self.extend_authz_deadline(deadline)) {
-            Some(deadline) if self.now < deadline => self.set_reauthorization_timer(deadline),
-            Some(_) => self.finish_reauthorization_batch(out),
+        match deadline.map(|deadline| sessions.context.extend_authz_deadline(deadline)) {
+            Some(deadline) if sessions.context.now < deadline => {
+                self.set_reauthorization_timer(deadline, sessions)
+            }
+            Some(_) => self.finish_reauthorization_batch(routing, sessions, out),
             None => {
-                if let Some(until) = self.reauthorization.pause.filter(|until| self.now < *until) {
-                    self.set_reauthorization_timer(until);
+                if let Some(until) =
+                    self.reauthorization.pause.filter(|until| sessions.context.now < *until)
+                {
+                    self.set_reauthorization_timer(until, sessions);
                 }
             }
         }
@@ -344,7 +401,12 @@ impl Shard {
 
     /// Applies the decisions of a batch after the last answer or the deadline. Subscriptions
     /// without a decision are requested again after `PAUSE_MS`.
-    fn finish_reauthorization_batch(&mut self, out: &mut Outbox) {
+    fn finish_reauthorization_batch(
+        &mut self,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
         let Some(batch) = self.reauthorization.batch.take() else { return };
         let is_said = |held: &PendingSubscription| {
             matches!(held.answer, Some(AuthzDecision::Allow | AuthzDecision::Deny))
@@ -355,12 +417,12 @@ impl Shard {
             match held.answer {
                 Some(AuthzDecision::Allow) => {}
                 Some(AuthzDecision::Deny) => {
-                    if self.sessions.is_current(held.session, held.generation) {
-                        self.revoke_subscription(held.session, &held.filter, out);
+                    if sessions.is_current(held.session, held.generation) {
+                        routing.revoke_subscription(held.session, &held.filter, sessions, out);
                     }
                 }
                 None | Some(AuthzDecision::Unavailable) => {
-                    self.sessions.counters.unanswered += 1;
+                    sessions.counters.unanswered += 1;
                     pauses = true;
                     if self.reauthorization.retries.len() < RETRIES_MAX {
                         self.reauthorization
@@ -375,66 +437,91 @@ impl Shard {
             }
         }
         if pauses {
-            let until = MonotonicMs(self.now.0 + PAUSE_MS);
+            let until = MonotonicMs(sessions.context.now.0 + PAUSE_MS);
             self.reauthorization.pause = Some(until);
-            self.set_reauthorization_timer(until);
+            self.set_reauthorization_timer(until, sessions);
         }
     }
+}
 
+impl ShardContext {
+    fn reauthorized_per_tick(&self) -> usize {
+        self.filters_per_tick().clamp(1, REAUTHORIZED_PER_TICK)
+    }
+}
+
+impl ShardRouting {
     /// Removes a subscription that the client may not keep, if still present, and reports the
     /// denial.
-    fn revoke_subscription(&mut self, id: SessionId, filter: &str, out: &mut Outbox) {
+    fn revoke_subscription(
+        &mut self,
+        id: SessionId,
+        filter: &str,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
         let found = match parse_known_share(filter) {
-            Some(_) => self.unsubscribe_shared(id, filter, out),
-            None => self.unsubscribe_own(id, filter),
+            Some(_) => self.unsubscribe_shared(id, filter, sessions, out),
+            None => self.unsubscribe_own(id, filter, sessions),
         };
         if !found {
             return;
         }
         if parse_known_share(filter).is_none() {
-            self.drop_revoked(id, filter, out);
+            self.drop_revoked(id, filter, sessions, out);
         }
-        self.sessions.counters.denied_subscribes += 1;
-        let said = self.sessions.get(id).strip_prefix(filter_behind_share(filter)).to_string();
-        let qos = self.qos_max_of(id) as u8;
-        self.note_denial(id, "keep the subscription", AccessCheck::subscribe(&said, qos), out);
+        sessions.counters.denied_subscribes += 1;
+        let said = sessions.get(id).strip_prefix(filter_behind_share(filter)).to_string();
+        let qos = sessions.qos_max_of(id) as u8;
+        sessions.note_denial(id, "keep the subscription", AccessCheck::subscribe(&said, qos), out);
     }
 }
 
-impl Shard {
+impl ShardRouting {
     /// Drops queued messages that only a revoked subscription matches. Messages that may have been
     /// sent stay in the window.
-    fn drop_revoked(&mut self, id: SessionId, filter: &str, out: &mut Outbox) {
+    fn drop_revoked(
+        &mut self,
+        id: SessionId,
+        filter: &str,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
         // A link may act as another user from now on, but the queue is the link's.
-        if self.sessions.get(id).client_id.starts_with(LINK_IDS) {
+        if sessions.get(id).client_id.starts_with(LINK_IDS) {
             return;
         }
-        if let Some(persistent) = &mut self.sessions.get_mut(id).persistent {
+        if let Some(persistent) = &mut sessions.get_mut(id).persistent {
             persistent.may_hold_revoked = true;
         }
         let mut at = 0;
         loop {
-            let flight = self.sessions.get(id).flight.as_ref();
+            let flight = sessions.get(id).flight.as_ref();
             let Some(&slot) = flight.and_then(|flight| flight.waiting.get(at)) else { return };
             let is_new = slot.group == NONE
                 && !slot.marks.has(SlotMarks::RELEASED)
                 && !slot.marks.has(SlotMarks::WAS_SENT);
             let goes = is_new && {
-                let message = self.sessions.messages.message(slot.message);
+                let message = sessions.messages.message(slot.message);
                 let topic = message.topic();
-                filter_matches(filter, topic) && !self.has_subscription_for(id, topic)
+                filter_matches(filter, topic) && !self.has_subscription_for(id, topic, sessions)
             };
             if !goes {
                 at += 1;
-            } else if let Some(slot) = self.sessions.take_waiting(id, at) {
-                self.sessions.drop_slot(id, slot, DropReason::Refused, out);
+            } else if let Some(slot) = sessions.take_waiting(id, at) {
+                sessions.drop_slot(id, slot, DropReason::Refused, out);
             }
         }
     }
 
     /// Whether a subscription of the session, shared groups excluded, matches a topic.
-    pub(crate) fn has_subscription_for(&self, id: SessionId, topic: &str) -> bool {
-        let own = &self.sessions.get(id).subscriptions;
+    pub(crate) fn has_subscription_for(
+        &self,
+        id: SessionId,
+        topic: &str,
+        sessions: &SessionTable,
+    ) -> bool {
+        let own = &sessions.get(id).subscriptions;
         own.iter().any(|one| filter_matches(&self.topics.filter(one.filter).text, topic))
     }
 }

@@ -10,6 +10,8 @@ mod cache_metrics;
 mod message_cache;
 mod request;
 
+use crate::routing::ShardRouting;
+use crate::session::session_table::SessionTable;
 pub use cache_metrics::{CACHE_METRIC_ROWS, CacheMetricRow, CacheMetrics};
 use request::{CacheRequest, CacheResponse};
 
@@ -17,7 +19,6 @@ use crate::input::{MonotonicMs, ShardId, ShardMessage};
 use crate::limits::{CACHE_ANSWER_MESSAGES_MAX, CACHE_STEPS_PER_READ, CURSOR_STEPS_PER_TURN};
 use crate::outbox::Outbox;
 use crate::routing::message::{IncomingPublish, Message};
-use crate::shard::Shard;
 use crate::timer::ShardTimer;
 use message_cache::{CacheMatches, MessageCache};
 use mqtt::filter_matches;
@@ -144,15 +145,16 @@ impl ShardCaches {
     }
 }
 
-impl Shard {
+impl ShardCaches {
     /// Applies new options. A cache with the same name keeps its messages, within the new filters
     /// and bounds.
-    pub(crate) fn reload_caches(&mut self) {
-        let options = self.options.clone();
-        let here = |cache: &&CacheConfig| self.owner_of(&cache.name) == self.id;
+    pub(crate) fn reload_caches(&mut self, sessions: &mut SessionTable) {
+        let options = sessions.context.options.clone();
+        let here =
+            |cache: &&CacheConfig| sessions.context.owner_of(&cache.name) == sessions.context.id;
         let here: Vec<&CacheConfig> = options.caches.iter().filter(here).collect();
-        let now = self.now;
-        let caches = &mut self.caches;
+        let now = sessions.context.now;
+        let caches = &mut *self;
         caches.caches.retain(|kept| here.iter().any(|cache| cache.name == kept.cache.name));
         for cache in here {
             match caches.find_mut(&cache.name) {
@@ -161,87 +163,110 @@ impl Shard {
                 None => caches.caches.push(MessageCache::new(cache.clone())),
             }
         }
-        self.set_cache_timer();
+        self.set_cache_timer(sessions);
     }
 
     /// Adds a routed message to each cache with a matching filter, here or at the cache's owner.
     #[cold]
-    pub(crate) fn store_in_caches(&mut self, draft: &mut IncomingPublish<'_>, out: &mut Outbox) {
-        let options = self.options.clone();
+    pub(crate) fn store_in_caches(
+        &mut self,
+        draft: &mut IncomingPublish<'_>,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        let options = sessions.context.options.clone();
         for cache in options.caches.iter().filter(|cache| cache.matches_topic(draft.topic)) {
-            let home = self.owner_of(&cache.name);
+            let home = sessions.context.owner_of(&cache.name);
             let message = draft.message().clone();
-            if home == self.id {
-                self.insert_cached(&cache.name, message);
-            } else if self.sessions.is_pressure_critical() {
+            if home == sessions.context.id {
+                self.insert_cached(&cache.name, message, sessions);
+            } else if sessions.is_pressure_critical() {
                 // A message in transit takes memory too.
                 cache.metrics.missed.fetch_add(1, Relaxed);
             } else {
                 let word = CacheShardMessage::Insert { cache: cache.name.clone(), message };
-                self.send_cache_message(home, word, out);
+                sessions.send_cache_message(home, word, out);
             }
         }
     }
 
-    fn send_cache_message(&mut self, to: ShardId, word: CacheShardMessage, out: &mut Outbox) {
-        self.ledger.crossing += word.bytes();
-        out.lanes[usize::from(to.0)].push_back(ShardMessage::Cache(Box::new(word)));
-    }
-
-    pub(crate) fn on_cache_message(&mut self, word: CacheShardMessage, out: &mut Outbox) {
-        self.ledger.crossing -= word.bytes();
+    pub(crate) fn on_cache_message(
+        &mut self,
+        word: CacheShardMessage,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        sessions.ledger.crossing -= word.bytes();
         match word {
-            CacheShardMessage::Insert { cache, message } => self.insert_cached(&cache, message),
-            CacheShardMessage::Response(found) => self.send_cache_replies(found, out),
-            CacheShardMessage::Request(read) => self.queue_cache_request(read, out),
+            CacheShardMessage::Insert { cache, message } => {
+                self.insert_cached(&cache, message, sessions)
+            }
+            CacheShardMessage::Response(found) => {
+                self.send_cache_replies(found, routing, sessions, out)
+            }
+            CacheShardMessage::Request(read) => {
+                self.queue_cache_request(read, routing, sessions, out)
+            }
         }
     }
 
     /// Adds a message at the owner of the cache. Messages for a removed cache are ignored.
-    fn insert_cached(&mut self, name: &str, message: Message) {
-        let (now, may_grow) = (self.now, !self.sessions.is_pressure_elevated());
-        if let Some(kept) = self.caches.find_mut(name) {
+    fn insert_cached(&mut self, name: &str, message: Message, sessions: &mut SessionTable) {
+        let (now, may_grow) = (sessions.context.now, !sessions.is_pressure_elevated());
+        if let Some(kept) = self.find_mut(name) {
             kept.put(message, now, may_grow);
-            self.set_cache_timer();
+            self.set_cache_timer(sessions);
         }
     }
 
-    fn set_cache_timer(&mut self) {
-        let caches = &mut self.caches;
+    fn set_cache_timer(&mut self, sessions: &mut SessionTable) {
+        let caches = &mut *self;
         if caches.timer_at.is_none() && caches.caches.iter().any(MessageCache::expires_messages) {
-            let at = MonotonicMs(self.now.0 + AGED_EVERY_MS);
+            let at = MonotonicMs(sessions.context.now.0 + AGED_EVERY_MS);
             caches.timer_at = Some(at);
-            self.timers.set(at, ShardTimer::Caches);
+            sessions.context.timers.set(at, ShardTimer::Caches);
         }
     }
 
     /// Removes old messages from all caches of this shard.
-    pub(crate) fn expire_cached(&mut self) {
-        self.caches.timer_at = None;
-        let now = self.now;
-        for kept in self.caches.caches.iter_mut().filter(|kept| kept.expires_messages()) {
+    pub(crate) fn expire_cached(&mut self, sessions: &mut SessionTable) {
+        self.timer_at = None;
+        let now = sessions.context.now;
+        for kept in self.caches.iter_mut().filter(|kept| kept.expires_messages()) {
             kept.drop_aged(now, AGED_MAX);
         }
-        self.set_cache_timer();
+        self.set_cache_timer(sessions);
     }
 
     /// Queues a request for a cache of this shard.
-    fn queue_cache_request(&mut self, read: Box<CacheRequest>, out: &mut Outbox) {
-        self.caches.reads.push_back((read, CacheMatches::default()));
-        self.continue_cache_requests(out);
+    pub(crate) fn queue_cache_request(
+        &mut self,
+        read: Box<CacheRequest>,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        self.reads.push_back((read, CacheMatches::default()));
+        self.continue_cache_requests(routing, sessions, out);
     }
 
     /// Continues the requests in turn, `CACHE_STEPS_PER_READ` steps each, within the steps of this
     /// turn.
-    pub(crate) fn continue_cache_requests(&mut self, out: &mut Outbox) {
+    pub(crate) fn continue_cache_requests(
+        &mut self,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
         while out.cursor_steps < CURSOR_STEPS_PER_TURN
             && !out.is_full()
-            && let Some((read, mut gathered)) = self.caches.reads.pop_front()
+            && let Some((read, mut gathered)) = self.reads.pop_front()
         {
-            let now = self.now;
+            let now = sessions.context.now;
             let most = CACHE_STEPS_PER_READ.min(CURSOR_STEPS_PER_TURN - out.cursor_steps);
             let mut left = most;
-            let kept = self.caches.find_mut(&read.cache);
+            let kept = self.find_mut(&read.cache);
             let is_there = kept.is_some();
             let is_done = kept.is_none_or(|kept| {
                 kept.collect_matches(&read.wanted, &mut gathered, now, &mut left)
@@ -249,22 +274,45 @@ impl Shard {
             // Starting the search is work too.
             out.cursor_steps += most - left + 1;
             if !is_done {
-                self.caches.reads.push_back((read, gathered));
+                self.reads.push_back((read, gathered));
                 continue;
             }
-            if let Some(kept) = self.caches.find_mut(&read.cache) {
+            if let Some(kept) = self.find_mut(&read.cache) {
                 kept.cache.metrics.reads.fetch_add(1, Relaxed);
             }
-            self.answer_cache_request(CacheResponse { read, gathered, is_there }, out);
+            self.answer_cache_request(
+                CacheResponse { read, gathered, is_there },
+                routing,
+                sessions,
+                out,
+            );
         }
     }
 
-    fn answer_cache_request(&mut self, found: CacheResponse, out: &mut Outbox) {
+    fn answer_cache_request(
+        &mut self,
+        found: CacheResponse,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
         let home = found.read.asker.shard;
-        if home == self.id {
-            return self.send_cache_replies(found, out);
+        if home == sessions.context.id {
+            return self.send_cache_replies(found, routing, sessions, out);
         }
-        self.send_cache_message(home, CacheShardMessage::Response(found), out);
+        sessions.send_cache_message(home, CacheShardMessage::Response(found), out);
+    }
+}
+
+impl SessionTable {
+    pub(crate) fn send_cache_message(
+        &mut self,
+        to: ShardId,
+        word: CacheShardMessage,
+        out: &mut Outbox,
+    ) {
+        self.ledger.crossing += word.bytes();
+        out.lanes[usize::from(to.0)].push_back(ShardMessage::Cache(Box::new(word)));
     }
 }
 

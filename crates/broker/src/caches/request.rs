@@ -11,14 +11,19 @@
 
 use super::message_cache::{CacheMatches, CachePosition, CacheQuery};
 use super::{CacheShardMessage, PREFIX, is_cacheable_filter};
+use crate::authorization::ShardAuthorization;
 use crate::authorization::authz::AclAction;
+use crate::caches::ShardCaches;
 use crate::connection::conn::CloseReason;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::refusal::Refusal;
 use crate::input::{ConnId, SessionId, SessionRef};
 use crate::limits::{CACHE_ANSWER_MESSAGES_MAX, CACHE_READS_MAX, CACHE_REQUEST_BYTES_MAX};
 use crate::outbox::Outbox;
+use crate::routing::ShardRouting;
 use crate::routing::message::{IncomingPublish, NO_EXPIRY};
 use crate::routing::namespace;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 use mqtt::{Properties, PropertiesBuf, Property, Publish, QoS};
 use rules::Value;
@@ -189,48 +194,58 @@ impl Shard {
         out: &mut Outbox,
     ) -> Result<(), CloseReason> {
         self.sessions.write_batch.stores_routed = false;
-        self.pending_acks.requested.clear();
-        let to = match self.reply_target_of(id, packet, out) {
+        self.sessions.durability.pending_acks.requested.clear();
+        let to = match self.authorization.reply_target_of(
+            id,
+            packet,
+            &mut self.connections,
+            &mut self.sessions,
+            out,
+        ) {
             Ok(to) => to,
-            Err(refusal) => return self.refuse_publish(conn, id, packet, refusal, out),
+            Err(refusal) => {
+                return self.connections.refuse_publish(
+                    conn,
+                    id,
+                    packet,
+                    refusal,
+                    &mut self.sessions,
+                    out,
+                );
+            }
         };
         match self.parse_cache_request(id, packet, topic, &to, out) {
             Ok(read) => {
-                self.acknowledge_publish(conn, id, packet, true, out);
-                self.send_cache_request(read, out);
+                self.connections.acknowledge_publish(
+                    conn,
+                    id,
+                    packet,
+                    true,
+                    &mut self.sessions,
+                    out,
+                );
+                self.caches.send_cache_request(read, &mut self.routing, &mut self.sessions, out);
             }
             Err(CacheRequestError { refusal, why }) => {
-                self.refuse_publish(conn, id, packet, refusal, out)?;
-                self.publish_cache_reply(id, &to, &[("cache_error", &why)], None, out);
+                self.connections.refuse_publish(
+                    conn,
+                    id,
+                    packet,
+                    refusal,
+                    &mut self.sessions,
+                    out,
+                )?;
+                self.routing.publish_cache_reply(
+                    id,
+                    &to,
+                    &[("cache_error", &why)],
+                    None,
+                    &mut self.sessions,
+                    out,
+                );
             }
         }
         Ok(())
-    }
-
-    /// Returns the destination of responses, if the client may publish there.
-    fn reply_target_of(
-        &mut self,
-        id: SessionId,
-        packet: &Publish<'_>,
-        out: &mut Outbox,
-    ) -> Result<CacheReplyTarget, Refusal> {
-        let said = response_topic(packet).ok_or(Refusal::CacheUnanswerable)?;
-        let made = self.rewrite_name(AclAction::Publish, said, &self.placeholder_values(id))?;
-        let topic = made.as_deref().unwrap_or(said);
-        let session = self.sessions.get(id);
-        self.options.options_of_session(session).check_topic(topic)?;
-        namespace::check_name(usize::from(session.prefix_len), topic)?;
-        let known = session.add_prefix(topic).into();
-        let permitted = self.options.permissions_at(session.listener).is_none()
-            || self.may_publish(id, topic, (packet.qos as u8, false), out);
-        let correlation = packet.properties.iter().find_map(|property| match property {
-            Property::CorrelationData(bytes) => Some(bytes.into()),
-            _ => None,
-        });
-        match permitted {
-            true => Ok(CacheReplyTarget { topic: known, correlation, qos: packet.qos }),
-            false => Err(Refusal::NotPermitted),
-        }
     }
 
     fn parse_cache_request(
@@ -242,13 +257,20 @@ impl Shard {
         out: &mut Outbox,
     ) -> Result<Box<CacheRequest>, CacheRequestError> {
         let request = ParsedCacheRequest::parse(topic, packet.payload)?;
-        let caches = &self.options.caches;
+        let caches = &self.sessions.context.options.caches;
         let cache = caches.iter().find(|cache| *cache.name == *request.cache);
         let cache = cache.ok_or(Refusal::CacheUnknown)?.name.clone();
-        let filter = self.rewrite_filter(id, &request.filter)?.into_owned();
+        let filter =
+            self.connections.rewrite_filter(id, &request.filter, &self.sessions)?.into_owned();
         let listener = self.sessions.get(id).listener;
-        if self.options.permissions_at(listener).is_some() {
-            self.may_subscribe(id, &filter, packet.qos as u8, out)?;
+        if self.sessions.context.options.permissions_at(listener).is_some() {
+            self.authorization.may_subscribe(
+                id,
+                &filter,
+                packet.qos as u8,
+                &mut self.sessions,
+                out,
+            )?;
         }
         if self.caches.unanswered >= CACHE_READS_MAX || self.sessions.is_pressure_high() {
             return Err(Refusal::QuotaExceeded.into());
@@ -263,60 +285,134 @@ impl Shard {
             before_ms: request.before_ms,
             from: request.next.map(|(number, topic)| (number, known(&topic))),
         };
-        Ok(Box::new(CacheRequest { cache, asker: self.session_ref(id), wanted, to: to.clone() }))
+        Ok(Box::new(CacheRequest {
+            cache,
+            asker: self.sessions.session_ref(id),
+            wanted,
+            to: to.clone(),
+        }))
     }
+}
 
+impl ShardAuthorization {
+    /// Returns the destination of responses, if the client may publish there.
+    fn reply_target_of(
+        &mut self,
+        id: SessionId,
+        packet: &Publish<'_>,
+        connections: &mut ConnectionTable,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) -> Result<CacheReplyTarget, Refusal> {
+        let said = response_topic(packet).ok_or(Refusal::CacheUnanswerable)?;
+        let made = sessions.context.rewrite_name(
+            AclAction::Publish,
+            said,
+            &connections.placeholder_values(id, sessions),
+        )?;
+        let topic = made.as_deref().unwrap_or(said);
+        let session = sessions.get(id);
+        sessions.context.options.options_of_session(session).check_topic(topic)?;
+        namespace::check_name(usize::from(session.prefix_len), topic)?;
+        let known = session.add_prefix(topic).into();
+        let permitted = sessions.context.options.permissions_at(session.listener).is_none()
+            || self.may_publish(id, topic, (packet.qos as u8, false), sessions, out);
+        let correlation = packet.properties.iter().find_map(|property| match property {
+            Property::CorrelationData(bytes) => Some(bytes.into()),
+            _ => None,
+        });
+        match permitted {
+            true => Ok(CacheReplyTarget { topic: known, correlation, qos: packet.qos }),
+            false => Err(Refusal::NotPermitted),
+        }
+    }
+}
+
+impl ConnectionTable {
     /// Returns the access checks of a request, in addition to the check of the topic `$cache/NAME`.
     pub(crate) fn cache_request_checks(
         &self,
         id: SessionId,
         packet: &Publish<'_>,
         topic: &str,
+        sessions: &SessionTable,
     ) -> Vec<(AclAction, String)> {
         let (Some(said), Ok(request)) =
             (response_topic(packet), ParsedCacheRequest::parse(topic, packet.payload))
         else {
             return Vec::new();
         };
-        let made = self.rewrite_name(AclAction::Publish, said, &self.placeholder_values(id));
-        let filter = self.rewrite_filter(id, &request.filter);
+        let made = sessions.context.rewrite_name(
+            AclAction::Publish,
+            said,
+            &self.placeholder_values(id, sessions),
+        );
+        let filter = self.rewrite_filter(id, &request.filter, sessions);
         let (Ok(made), Ok(filter)) = (made, filter) else { return Vec::new() };
         let said = made.unwrap_or_else(|| said.to_string());
         vec![(AclAction::Publish, said), (AclAction::Subscribe, filter.into_owned())]
     }
+}
 
-    fn send_cache_request(&mut self, read: Box<CacheRequest>, out: &mut Outbox) {
-        self.caches.unanswered += 1;
-        let home = self.owner_of(&read.cache);
-        if home == self.id {
-            return self.queue_cache_request(read, out);
+impl ShardCaches {
+    fn send_cache_request(
+        &mut self,
+        read: Box<CacheRequest>,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        self.unanswered += 1;
+        let home = sessions.context.owner_of(&read.cache);
+        if home == sessions.context.id {
+            return self.queue_cache_request(read, routing, sessions, out);
         }
-        self.send_cache_message(home, CacheShardMessage::Request(read), out);
+        sessions.send_cache_message(home, CacheShardMessage::Request(read), out);
     }
 
     /// Publishes the responses, unless the requesting session has ended.
-    pub(super) fn send_cache_replies(&mut self, found: CacheResponse, out: &mut Outbox) {
-        self.caches.unanswered -= 1;
+    pub(crate) fn send_cache_replies(
+        &mut self,
+        found: CacheResponse,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        self.unanswered -= 1;
         let CacheResponse { read, gathered, is_there } = found;
         let CacheRequest { asker, to, .. } = *read;
         let id = asker.session;
-        if !self.sessions.is_current(id, asker.generation) {
+        if !sessions.is_current(id, asker.generation) {
             return;
         }
         if !is_there {
             let why = Refusal::CacheUnknown.description();
-            return self.publish_cache_reply(id, &to, &[("cache_error", why)], None, out);
+            return routing.publish_cache_reply(
+                id,
+                &to,
+                &[("cache_error", why)],
+                None,
+                sessions,
+                out,
+            );
         }
         let count = gathered.messages.len().to_string();
         if gathered.messages.is_empty() {
-            return self.publish_cache_reply(id, &to, &[("cache_count", &count)], None, out);
+            return routing.publish_cache_reply(
+                id,
+                &to,
+                &[("cache_count", &count)],
+                None,
+                sessions,
+                out,
+            );
         }
         let next = gathered.next.map(|(number, topic): CachePosition| {
-            format!("{number}:{}", self.sessions.get(id).strip_prefix(&topic))
+            format!("{number}:{}", sessions.get(id).strip_prefix(&topic))
         });
         for (at, message) in gathered.messages.iter().enumerate() {
-            let topic = self.sessions.get(id).strip_prefix(message.topic()).to_string();
-            let at_ms = self.time_of_day_ms(message.view().at().0).to_string();
+            let topic = sessions.get(id).strip_prefix(message.topic()).to_string();
+            let at_ms = sessions.context.time_of_day_ms(message.view().at().0).to_string();
             let number = (at + 1).to_string();
             let mut own = vec![
                 ("cache_topic", &*topic),
@@ -328,10 +424,12 @@ impl Shard {
                 own.extend(next.as_deref().map(|next| ("cache_next", next)));
             }
             let draft = message.view().draft();
-            self.publish_cache_reply(id, &to, &own, Some(&draft), out);
+            routing.publish_cache_reply(id, &to, &own, Some(&draft), sessions, out);
         }
     }
+}
 
+impl ShardRouting {
     /// Publishes a response as a message of the client. Rules and caches do not receive the
     /// response, and the response is not stored.
     fn publish_cache_reply(
@@ -340,6 +438,7 @@ impl Shard {
         to: &CacheReplyTarget,
         own: &[(&str, &str)],
         kept: Option<&IncomingPublish<'_>>,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
         let mut properties = PropertiesBuf::default();
@@ -361,19 +460,22 @@ impl Shard {
                 }
             }
         }
-        let mut draft =
-            IncomingPublish::new(&to.topic, kept.map_or(&[], |kept| kept.payload), self.now);
+        let mut draft = IncomingPublish::new(
+            &to.topic,
+            kept.map_or(&[], |kept| kept.payload),
+            sessions.context.now,
+        );
         draft.properties = properties.as_properties().as_bytes();
         draft.qos = to.qos;
         if let Some(kept) = kept.filter(|kept| kept.expiry_s != NO_EXPIRY) {
             // The remaining Message Expiry Interval [MQTT-3.3.2-6].
-            let waited_s = self.now.0.saturating_sub(kept.at.0) / 1000;
+            let waited_s = sessions.context.now.0.saturating_sub(kept.at.0) / 1000;
             draft.expiry_s = kept.expiry_s.saturating_sub(waited_s as u32);
         }
         if self.interest.has_groups() {
-            draft.publisher = self.publisher_hash(id);
+            draft.publisher = sessions.publisher_hash(id);
         }
-        self.route_message(None, &mut draft, out);
+        self.route_message(None, &mut draft, sessions, out);
     }
 }
 

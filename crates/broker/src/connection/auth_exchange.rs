@@ -15,10 +15,13 @@ use crate::connection::authentication::{
     AuthDecision, AuthOutcome, AuthRequest, Principal, SecretBytes,
 };
 use crate::connection::conn::{CloseReason, ConnState};
+use crate::connection::connect::refuse_connect;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::refusal::Refusal;
 use crate::input::{ConnId, MonotonicMs, SessionId};
 use crate::limits::NONE;
 use crate::outbox::{Effect, Outbox};
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 use crate::timer::ShardTimer;
 use mqtt::{
@@ -116,7 +119,7 @@ pub(crate) fn push_auth_properties(method: &str, data: Option<&[u8]>, into: &mut
     }
 }
 
-impl Shard {
+impl ConnectionTable {
     /// Sends a challenge of the backend to a client before CONNACK [MQTT-4.12.0-2]. The deadline of
     /// the request stays in force.
     pub(crate) fn send_challenge(
@@ -124,6 +127,7 @@ impl Shard {
         conn: ConnId,
         data: &[u8],
         memory: SecretBytes,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let Some(known) = self.conn_mut(conn) else { return Ok(()) };
@@ -134,32 +138,17 @@ impl Shard {
         known.state = ConnState::Challenged;
         let mut slot = NONE;
         out.write(conn, &mut slot).own.extend_from_slice(&bytes);
-        self.sessions.counters.messages_sent += 1;
-        self.sessions.counters.bytes_sent += bytes.len() as u64;
+        sessions.counters.messages_sent += 1;
+        sessions.counters.bytes_sent += bytes.len() as u64;
         out.effects.push(Effect::Resume { conn });
         Ok(())
-    }
-
-    /// Looks behind the CONNECT for the AUTH packet that answers a challenge. No byte is consumed,
-    /// because CONNECT is read again after the decision.
-    pub(crate) fn read_auth_answer(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
-        match self.find_auth_packet(conn, bytes, out) {
-            Ok(()) => {}
-            Err(end) => {
-                if let CloseReason::Violation(violation) = end {
-                    let said = (violation.reason(), violation.description());
-                    self.refuse_connect(conn, ProtocolVersion::V5, said.0, said.1, u32::MAX, out);
-                }
-                self.end_connection(conn, end, out);
-                out.consumed = bytes.len();
-            }
-        }
     }
 
     fn find_auth_packet(
         &mut self,
         conn: ConnId,
         bytes: &[u8],
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> Result<(), CloseReason> {
         let Some(known) = self.conn(conn) else { return Ok(()) };
@@ -190,7 +179,7 @@ impl Shard {
         if let Some(exchange) = self.conn_mut(conn).and_then(|known| known.exchange.as_mut()) {
             exchange.auth_packets += 1;
         }
-        self.request_authentication(conn, &packet, Some(step), out);
+        self.request_authentication(conn, &packet, Some(step), sessions, out);
         Ok(())
     }
 
@@ -228,6 +217,7 @@ impl Shard {
         conn: ConnId,
         id: SessionId,
         frame: PacketFrame<'_>,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> Result<(), CloseReason> {
         if let Some(known) = self.conn_mut(conn)
@@ -238,7 +228,7 @@ impl Shard {
             return Ok(());
         }
         let step = self.parse_auth_step(conn, frame)?;
-        let client_id = self.sessions.get(id).own_client_id().into();
+        let client_id = sessions.get(id).own_client_id().into();
         let Some(known) = self.conn_mut(conn) else { return Ok(()) };
         if let Some(exchange) = &mut known.exchange {
             exchange.asked = true;
@@ -257,6 +247,24 @@ impl Shard {
         out.effects.push(Effect::Authenticate { conn, case, request: Box::new(request) });
         Ok(())
     }
+}
+
+impl Shard {
+    /// Looks behind the CONNECT for the AUTH packet that answers a challenge. No byte is consumed,
+    /// because CONNECT is read again after the decision.
+    pub(crate) fn read_auth_answer(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
+        match self.connections.find_auth_packet(conn, bytes, &mut self.sessions, out) {
+            Ok(()) => {}
+            Err(end) => {
+                if let CloseReason::Violation(violation) = end {
+                    let said = (violation.reason(), violation.description());
+                    refuse_connect(conn, ProtocolVersion::V5, said.0, said.1, u32::MAX, out);
+                }
+                self.end_connection(conn, end, out);
+                out.consumed = bytes.len();
+            }
+        }
+    }
 
     /// Handles the decision on a re-authentication. A denial ends the connection.
     pub(crate) fn on_reauthentication(
@@ -265,7 +273,7 @@ impl Shard {
         verdict: AuthDecision,
         out: &mut Outbox,
     ) {
-        let Some(known) = self.conn_mut(conn) else { return };
+        let Some(known) = self.connections.conn_mut(conn) else { return };
         let (Some(id), Some(exchange)) = (known.session(), &mut known.exchange) else { return };
         if !std::mem::take(&mut exchange.asked) {
             return;
@@ -301,21 +309,21 @@ impl Shard {
         principal: Box<Principal>,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let now = self.now;
+        let now = self.sessions.context.now;
         let expires = principal.expires_in_ms.map(|ms| MonotonicMs(now.0.saturating_add(ms)));
-        let Some(known) = self.conn_mut(conn) else { return Ok(()) };
+        let Some(known) = self.connections.conn_mut(conn) else { return Ok(()) };
         known.peer.set_auth_outcome(AuthOutcome {
             decision: Ok(principal),
             expires,
             auth_packets: 0,
         });
         // The session keeps the namespace, so the client must too.
-        let is_elsewhere = match self.namespace_at(conn) {
+        let is_elsewhere = match self.connections.namespace_at(conn, &self.sessions) {
             Ok(namespace) => *namespace != *self.sessions.get(id).namespace(),
             Err(_) => true,
         };
-        let mut rights = self.take_permissions(conn);
-        if is_elsewhere || self.belongs_to_other_user(id, rights.as_deref()) {
+        let mut rights = self.connections.take_permissions(conn, &mut self.sessions);
+        if is_elsewhere || self.sessions.belongs_to_other_user(id, rights.as_deref()) {
             return Err(Refusal::NotRenewed);
         }
         // The client keeps the place in the client group and the decision on the will.
@@ -326,14 +334,14 @@ impl Shard {
         }
         self.sessions.set_permissions(id, rights);
         let listener = self.sessions.get(id).listener;
-        if self.options.permissions_at(listener).is_some() {
-            self.reauthorize_session(id, out);
+        if self.sessions.context.options.permissions_at(listener).is_some() {
+            self.authorization.reauthorize_session(id, &mut self.routing, &mut self.sessions, out);
         }
-        let Some(known) = self.conn_mut(conn) else { return Ok(()) };
+        let Some(known) = self.connections.conn_mut(conn) else { return Ok(()) };
         if let Some(at) = expires.filter(|at| *at < known.timer_at) {
             known.timer_at = at;
             let timer = ShardTimer::Conn { index: conn.0, generation: known.generation };
-            self.timers.set(at, timer);
+            self.sessions.context.timers.set(at, timer);
         }
         Ok(())
     }

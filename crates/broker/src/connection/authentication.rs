@@ -10,14 +10,17 @@
 //! The CONNECT stays unread in the transport and is decoded again after the decision, so the
 //! packets behind CONNECT keep their order, and every refusal takes the same path.
 
+use crate::authorization::ShardAuthorization;
 use crate::authorization::acl_rules::AclRuleSet;
 use crate::connection::auth_exchange::{AuthExchange, AuthStep};
 use crate::connection::conn::ConnState;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::peer::{ListenerId, PeerAddress, PeerCertificate};
 use crate::connection::refusal::Refusal;
 use crate::input::{ConnId, MonotonicMs};
 use crate::outbox::{Effect, Outbox};
 use crate::routing::namespace::NamespacedClientId;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 use crate::timer::ShardTimer;
 use mqtt::{Connect, Property, ProtocolVersion};
@@ -100,7 +103,7 @@ impl AuthOutcome {
     }
 }
 
-impl Shard {
+impl ConnectionTable {
     /// Returns the decision about the client, and `None` before there is one.
     pub(crate) fn auth_decision(&self, conn: ConnId) -> Option<&Result<Box<Principal>, Refusal>> {
         self.conn(conn)?.peer.auth_outcome().map(|pass| &pass.decision)
@@ -113,9 +116,12 @@ impl Shard {
         conn: ConnId,
         packet: &Connect<'_>,
         step: Option<AuthStep>,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
-        let deadline = MonotonicMs(self.now.0 + u64::from(self.options.verdict_timeout_ms));
+        let deadline = MonotonicMs(
+            sessions.context.now.0 + u64::from(sessions.context.options.verdict_timeout_ms),
+        );
         let Some(known) = self.conn_mut(conn) else { return };
         if let Some(step) = step.as_ref().filter(|step| step.memory.is_none()) {
             let max = packet.properties.iter().find_map(|property| match property {
@@ -138,11 +144,23 @@ impl Shard {
         let case = known.generation;
         known.state = ConnState::Authenticating;
         known.timer_at = deadline;
-        self.timers.set(deadline, ShardTimer::Conn { index: conn.0, generation: case });
+        sessions.context.timers.set(deadline, ShardTimer::Conn { index: conn.0, generation: case });
         out.effects.push(Effect::Hold { conn });
         out.effects.push(Effect::Authenticate { conn, case, request: Box::new(request) });
     }
 
+    /// Whether the decision replaced the client id of CONNECT.
+    pub(crate) fn has_other_client_id(&self, conn: ConnId) -> bool {
+        let grant = self
+            .conn(conn)
+            .and_then(|known| known.peer.auth_outcome())
+            .and_then(AuthOutcome::principal);
+        let given = grant.and_then(|grant| grant.client_id.as_ref());
+        given.is_some_and(|id| !id.is_empty())
+    }
+}
+
+impl Shard {
     /// Handles the backend's decision. A decision for an earlier generation of the connection, or
     /// after the deadline, has no effect.
     pub(crate) fn on_auth_decision(
@@ -152,8 +170,8 @@ impl Shard {
         verdict: AuthDecision,
         out: &mut Outbox,
     ) {
-        let now = self.now;
-        let Some(known) = self.conn_mut(conn) else { return };
+        let now = self.sessions.context.now;
+        let Some(known) = self.connections.conn_mut(conn) else { return };
         if known.generation != case {
             return;
         }
@@ -162,7 +180,8 @@ impl Shard {
         }
         let decided = match verdict {
             AuthDecision::Challenge { data, memory } => {
-                match self.send_challenge(conn, &data, memory, out) {
+                match self.connections.send_challenge(conn, &data, memory, &mut self.sessions, out)
+                {
                     Ok(()) => return,
                     Err(refusal) => Err(refusal),
                 }
@@ -170,7 +189,7 @@ impl Shard {
             AuthDecision::Allow(principal) => Ok(principal),
             AuthDecision::Deny(refusal) => Err(refusal),
         };
-        let Some(known) = self.conn_mut(conn) else { return };
+        let Some(known) = self.connections.conn_mut(conn) else { return };
         let expires = decided.as_ref().ok().and_then(|principal| principal.expires_in_ms);
         let answers = known.exchange.as_ref().map_or(0, |exchange| exchange.auth_packets());
         let expires = expires.map(|ms| MonotonicMs(now.0.saturating_add(ms)));
@@ -182,7 +201,9 @@ impl Shard {
         known.state = ConnState::AwaitingConnect;
         out.effects.push(Effect::Resume { conn });
     }
+}
 
+impl ShardAuthorization {
     /// Applies the decision to a CONNECT with an admitted client id. Returns the client id of the
     /// [`Principal`] if present, or an assigned id, after a check of length, reserved prefix and
     /// bans.
@@ -191,42 +212,34 @@ impl Shard {
         conn: ConnId,
         packet: &Connect<'_>,
         admitted: NamespacedClientId,
+        connections: &mut ConnectionTable,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> Result<NamespacedClientId, Refusal> {
-        let (client_id, user) = match self.auth_decision(conn) {
+        let (client_id, user) = match connections.auth_decision(conn) {
             None => return Ok(admitted),
             Some(Err(refusal)) => {
                 let refusal = *refusal;
                 let is_about_who = !matches!(refusal, Refusal::QuotaExceeded | Refusal::TooFast);
-                self.sessions.counters.denied_connects += u64::from(is_about_who);
+                sessions.counters.denied_connects += u64::from(is_about_who);
                 return Err(refusal);
             }
             Some(Ok(principal)) => (principal.client_id.clone(), principal.user.clone()),
         };
-        let namespace = self.namespace_at(conn)?;
+        let namespace = connections.namespace_at(conn, sessions)?;
         let client_id = match client_id {
-            Some(id) if id.len() > usize::from(self.options.client_id_bytes_max) => {
+            Some(id) if id.len() > usize::from(sessions.context.options.client_id_bytes_max) => {
                 return Err(Refusal::ClientIdTooLong);
             }
             Some(id) if !id.is_empty() => {
-                self.check_reserved(conn, &id)?;
+                connections.check_reserved(conn, &id)?;
                 id
             }
-            _ if packet.client_id.is_empty() => self.assign_client_id(&namespace),
+            _ if packet.client_id.is_empty() => sessions.assign_client_id(&namespace),
             _ => admitted.client_id,
         };
         let admitted = NamespacedClientId::new(&namespace, client_id);
-        self.check_bans(conn, &admitted, user.as_deref(), out)?;
+        self.check_bans(conn, &admitted, user.as_deref(), connections, sessions, out)?;
         Ok(admitted)
-    }
-
-    /// Whether the decision replaced the client id of CONNECT.
-    pub(crate) fn has_other_client_id(&self, conn: ConnId) -> bool {
-        let grant = self
-            .conn(conn)
-            .and_then(|known| known.peer.auth_outcome())
-            .and_then(AuthOutcome::principal);
-        let given = grant.and_then(|grant| grant.client_id.as_ref());
-        given.is_some_and(|id| !id.is_empty())
     }
 }

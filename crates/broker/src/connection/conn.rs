@@ -5,6 +5,7 @@ mod timer;
 
 use crate::authorization::authz::PendingAuthz;
 use crate::connection::auth_exchange::AuthExchange;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::peer::PeerInfo;
 use crate::connection::rate_meter::RateMeter;
 use crate::connection::reason_string::encode_with_reason;
@@ -186,10 +187,10 @@ impl Shard {
     /// bytes handled.
     pub(crate) fn read_packets(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
         out.consumed = 0;
-        self.note_activity(conn);
+        self.connections.note_activity(conn, &mut self.sessions);
         while !out.is_full() {
             // Bytes after the end of the connection are discarded [MQTT-3.1.4-6].
-            let Some(known) = self.conn(conn) else {
+            let Some(known) = self.connections.conn(conn) else {
                 out.consumed = bytes.len();
                 return;
             };
@@ -203,10 +204,11 @@ impl Shard {
             let (is_metered, bytes_max) = (known.meter.is_some(), known.packet_bytes_max);
             let rest = &bytes[out.consumed..];
             if let Some(session) = live
-                && !self.is_tracing()
+                && !self.sessions.context.is_tracing()
                 && !is_metered
             {
-                let taken = self.read_acks(conn, session, rest, out);
+                let taken =
+                    self.connections.read_acks(conn, session, rest, &mut self.sessions, out);
                 out.consumed += taken;
                 if taken > 0 {
                     continue;
@@ -217,31 +219,33 @@ impl Shard {
                 Ok(None) if live.is_none() => return self.check_first_byte(conn, rest, out),
                 Ok(None) => return,
                 Err(violation) => {
-                    self.detail_frame(rest, bytes_max, live.is_some());
+                    self.connections.detail_frame(rest, bytes_max, live.is_some());
                     self.end_connection(conn, CloseReason::Violation(violation), out);
                     out.consumed = bytes.len();
                     return;
                 }
             };
-            let may_wait = is_metered | self.store_is_backlogged | self.uses_authz;
+            let may_wait = is_metered
+                | self.sessions.durability.store_is_backlogged
+                | self.authorization.uses_authz;
             if may_wait && self.hold_packet(conn, live, frame, out) {
                 return;
             }
             self.sessions.counters.messages_received += 1;
             self.sessions.counters.bytes_received += frame.len as u64;
-            let traces = self.is_tracing();
+            let traces = self.sessions.context.is_tracing();
             if traces && live.is_some() {
-                self.trace_received(conn, frame, out);
+                self.statistics.trace_received(conn, frame, &mut self.sessions, out);
             }
             let ended = match live {
                 Some(session) => self.dispatch_packet(conn, session, frame, out),
                 None => match self.connect(conn, frame, out) {
                     Ok(ConnectOutcome::OtherShard | ConnectOutcome::Pending) => {
-                        return self.uncount_packet(frame.len);
+                        return self.sessions.uncount_packet(frame.len);
                     }
                     came => {
                         if traces {
-                            self.trace_received(conn, frame, out);
+                            self.statistics.trace_received(conn, frame, &mut self.sessions, out);
                         }
                         came.map(|_| ())
                     }
@@ -249,45 +253,10 @@ impl Shard {
             };
             out.consumed += frame.len;
             if let Err(end) = ended {
-                self.detail_packet(frame, rest, live, end);
+                self.connections.detail_packet(frame, rest, live, end, &mut self.sessions);
                 self.end_connection(conn, end, out);
             }
         }
-    }
-
-    #[inline]
-    fn note_activity(&mut self, conn: ConnId) {
-        let now = self.now;
-        if let Some(known) = self.conn_mut(conn) {
-            known.last_activity = now;
-        }
-    }
-
-    /// Handles the acknowledgements at the front of `bytes` that need no decoding, because their
-    /// form is the shortest. Returns the length in bytes.
-    #[inline]
-    fn read_acks(
-        &mut self,
-        conn: ConnId,
-        session: SessionId,
-        bytes: &[u8],
-        out: &mut Outbox,
-    ) -> usize {
-        match bytes.first() {
-            Some(&PUBACK) => self.sessions.pubacks(session, bytes, out),
-            Some(&PUBREC) if !self.has_pending_acks(conn) => {
-                self.sessions.pubrecs(session, bytes, out)
-            }
-            Some(&PUBCOMP) => self.sessions.pubcomps(session, bytes),
-            _ => 0,
-        }
-    }
-
-    /// Takes back the count of a CONNECT that moves to another shard or waits: the packet is read
-    /// and counted again later.
-    fn uncount_packet(&mut self, len: usize) {
-        self.sessions.counters.messages_received -= 1;
-        self.sessions.counters.bytes_received -= len as u64;
     }
 
     /// Decodes one packet of a connected client and passes it to the handler of its type. An error
@@ -314,7 +283,15 @@ impl Shard {
                 let ack = PublishAck::decode(frame, version)?;
                 if let Some((reason, waits)) = self.sessions.pubrec(session, &ack, out)? {
                     let answer = (PacketType::PubRel, ack.packet_id, reason);
-                    self.acknowledge_when_durable(conn, answer.0, answer.1, answer.2, waits, out);
+                    self.connections.acknowledge_when_durable(
+                        conn,
+                        answer.0,
+                        answer.1,
+                        answer.2,
+                        waits,
+                        &mut self.sessions,
+                        out,
+                    );
                 }
                 Ok(())
             }
@@ -322,7 +299,15 @@ impl Shard {
                 let ack = PublishAck::decode(frame, version)?;
                 let (reason, waits) = self.sessions.pubrel(session, ack.packet_id);
                 let answer = (PacketType::PubComp, ack.packet_id, reason);
-                self.acknowledge_when_durable(conn, answer.0, answer.1, answer.2, waits, out);
+                self.connections.acknowledge_when_durable(
+                    conn,
+                    answer.0,
+                    answer.1,
+                    answer.2,
+                    waits,
+                    &mut self.sessions,
+                    out,
+                );
                 Ok(())
             }
             Some(PacketType::PubComp) => {
@@ -340,13 +325,13 @@ impl Shard {
             {
                 Err(Violation::OffControlStream.into())
             }
-            Some(PacketType::PingReq) => self.pingreq(session, frame, out),
+            Some(PacketType::PingReq) => self.sessions.pingreq(session, frame, out),
             Some(PacketType::Disconnect) => {
                 let packet = Disconnect::decode(frame, version)?;
-                self.disconnect(session, &packet)
+                self.sessions.disconnect(session, &packet)
             }
             Some(PacketType::Auth) if version == ProtocolVersion::V5 => {
-                self.auth(conn, session, frame, out)
+                self.connections.auth(conn, session, frame, &mut self.sessions, out)
             }
             // [MQTT-3.1.0-2]
             Some(PacketType::Connect) => Err(Violation::SecondConnect.into()),
@@ -365,11 +350,20 @@ impl Shard {
         out: &mut Outbox,
     ) -> bool {
         let Some(id) = live else { return false };
-        let waits = (self.store_is_backlogged && self.hold_for_store(conn, id, frame, out))
-            || self.hold_for_rate(conn, id, out)
-            || (self.uses_authz && self.hold_for_authz(conn, id, frame, out));
+        let waits = (self.sessions.durability.store_is_backlogged
+            && self.hold_for_store(conn, id, frame, out))
+            || self.connections.hold_for_rate(conn, id, &mut self.sessions, out)
+            || (self.authorization.uses_authz
+                && self.authorization.hold_for_authz(
+                    conn,
+                    id,
+                    frame,
+                    &mut self.connections,
+                    &mut self.sessions,
+                    out,
+                ));
         if !waits {
-            self.charge_packet(conn, frame);
+            self.connections.charge_packet(conn, frame, &mut self.sessions);
         }
         waits
     }
@@ -391,23 +385,69 @@ impl Shard {
         // The normal path reports the violation of a malformed packet.
         let Ok(packet) = Publish::decode(frame, version) else { return false };
         let aliased = match packet.topic {
-            "" => self.topic_of_alias(conn, &packet),
+            "" => self.connections.topic_of_alias(conn, &packet),
             _ => None,
         };
         let topic = aliased.as_deref().unwrap_or(packet.topic);
         let topic = &*self.sessions.get(id).add_prefix(topic);
         let waits = (packet.qos == QoS::ExactlyOnce && lasts)
-            || self.needs_store(topic, &packet)
-            || (!self.rule_index.is_empty()
-                && self.rules_need_store(topic, packet.qos, packet.retain));
+            || self.routing.needs_store(topic, &packet, &mut self.sessions)
+            || (!self.rule_engine.rule_index.is_empty()
+                && self.rule_engine.rules_need_store(
+                    topic,
+                    packet.qos,
+                    packet.retain,
+                    &mut self.routing,
+                    &mut self.sessions,
+                ));
         if waits {
-            if let Some(known) = self.conn_mut(conn) {
+            if let Some(known) = self.connections.conn_mut(conn) {
                 known.state = ConnState::StoreBacklogged { session: id };
             }
-            self.store_waiters.push(conn);
+            self.connections.store_waiters.push(conn);
             out.effects.push(Effect::Hold { conn });
         }
         waits
+    }
+}
+
+impl ConnectionTable {
+    #[inline]
+    fn note_activity(&mut self, conn: ConnId, sessions: &mut SessionTable) {
+        let now = sessions.context.now;
+        if let Some(known) = self.conn_mut(conn) {
+            known.last_activity = now;
+        }
+    }
+
+    /// Handles the acknowledgements at the front of `bytes` that need no decoding, because their
+    /// form is the shortest. Returns the length in bytes.
+    #[inline]
+    fn read_acks(
+        &mut self,
+        conn: ConnId,
+        session: SessionId,
+        bytes: &[u8],
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) -> usize {
+        match bytes.first() {
+            Some(&PUBACK) => sessions.pubacks(session, bytes, out),
+            Some(&PUBREC) if !self.has_pending_acks(conn, sessions) => {
+                sessions.pubrecs(session, bytes, out)
+            }
+            Some(&PUBCOMP) => sessions.pubcomps(session, bytes),
+            _ => 0,
+        }
+    }
+}
+
+impl SessionTable {
+    /// Takes back the count of a CONNECT that moves to another shard or waits: the packet is read
+    /// and counted again later.
+    fn uncount_packet(&mut self, len: usize) {
+        self.counters.messages_received -= 1;
+        self.counters.bytes_received -= len as u64;
     }
 
     fn pingreq(
@@ -416,9 +456,9 @@ impl Shard {
         frame: PacketFrame<'_>,
         out: &mut Outbox,
     ) -> Result<(), CloseReason> {
-        Packet::decode(frame, self.sessions.get(session).version)?;
+        Packet::decode(frame, self.get(session).version)?;
         // [MQTT-3.12.4-1]
-        self.sessions.send_packet(session, &PINGRESP, out);
+        self.send_packet(session, &PINGRESP, out);
         Ok(())
     }
 
@@ -426,8 +466,8 @@ impl Shard {
     /// CONNECT, bounded by `session_expiry_s_max`; `Violation::SessionExpiryRaised` if CONNECT had
     /// 0 or none.
     fn disconnect(&mut self, id: SessionId, packet: &Disconnect<'_>) -> Result<(), CloseReason> {
-        let max = self.options.session_expiry_s_max;
-        let session = self.sessions.get_mut(id);
+        let max = self.context.options.session_expiry_s_max;
+        let session = self.get_mut(id);
         for property in packet.properties.iter() {
             if let Property::SessionExpiryInterval(seconds) = property {
                 if !session.asked_to_stay && seconds > 0 {
@@ -438,12 +478,12 @@ impl Shard {
         }
         // [MQTT-3.14.4-3]
         if packet.reason == ReasonCode::Success
-            && self.sessions.set_will(id, None).is_some()
-            && self.sessions.get(id).persistent.is_some()
+            && self.set_will(id, None).is_some()
+            && self.get(id).persistent.is_some()
         {
             // A power cut before the sync would restore the will: request the sync now instead of
             // waiting up to a second.
-            self.sessions.request_sync();
+            self.request_sync();
         }
         Err(CloseReason::ClientDisconnect(packet.reason))
     }

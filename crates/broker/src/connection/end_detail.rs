@@ -2,10 +2,12 @@
 //! option that decides.
 
 use crate::connection::conn::CloseReason;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::peer::PeerAddress;
 use crate::input::{ConnId, SessionId};
 use crate::limits::CONNECT_BYTES_MAX;
 use crate::outbox::Outbox;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 use crate::statistics::broker_event::BrokerEvent;
 use mqtt::text::{PacketReader, check_text};
@@ -150,7 +152,7 @@ pub(crate) fn describe_violation(violation: Violation, detail: Box<str>) -> Box<
     format!("{}{}", violation.description(), option.unwrap_or_default()).into()
 }
 
-impl Shard {
+impl ConnectionTable {
     /// Stores the cause of the end in `violation_detail`, from the last packet: first bytes of
     /// another protocol, an unknown protocol level, or an invalid topic or filter.
     #[cold]
@@ -160,6 +162,7 @@ impl Shard {
         bytes: &[u8],
         session: Option<SessionId>,
         end: CloseReason,
+        sessions: &mut SessionTable,
     ) {
         let detail = match (session, end) {
             (None, _) if !may_be_connect(frame.first) => Some(describe_first_bytes(bytes)),
@@ -176,22 +179,12 @@ impl Shard {
                 topic.and_then(|topic| describe_topic("the topic", topic, violation))
             }
             (Some(session), CloseReason::Violation(Violation::TopicFilterInvalid)) => {
-                describe_filter(frame, self.sessions.get(session).version)
+                describe_filter(frame, sessions.get(session).version)
             }
             _ => None,
         };
         if let Some(detail) = detail {
             self.violation_detail = detail.into();
-        }
-    }
-
-    /// Ends a connection whose first byte cannot begin a CONNECT, without waiting for the rest.
-    pub(crate) fn check_first_byte(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
-        let Some(&first) = bytes.first() else { return };
-        if !may_be_connect(first) {
-            self.violation_detail = describe_first_bytes(bytes).into();
-            out.consumed += bytes.len();
-            self.end_connection(conn, CloseReason::Violation(Violation::ConnectExpected), out);
         }
     }
 
@@ -201,23 +194,24 @@ impl Shard {
         &mut self,
         peer: PeerAddress,
         why: &dyn std::error::Error,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
-        self.sessions.counters.connections_not_opened += 1;
-        match self.not_opened.count(self.now, peer, &why.to_string()) {
+        sessions.counters.connections_not_opened += 1;
+        match self.not_opened.count(sessions.context.now, peer, &why.to_string()) {
             Some((peer, why, count)) => {
                 out.events.push(BrokerEvent::NotOpened { peer, why, count })
             }
-            None => self.plan_event_flush(),
+            None => sessions.context.plan_event_flush(),
         }
     }
 
     /// Counts the end of a connection. Returns the number of withheld reports if this end may be
     /// reported, and `None` if `LogBurstLimiter` withholds the report.
-    pub(crate) fn count_end_event(&mut self) -> Option<u64> {
-        let count = self.end_log_limiter.count(1, self.now);
+    pub(crate) fn count_end_event(&mut self, sessions: &mut SessionTable) -> Option<u64> {
+        let count = self.end_log_limiter.count(1, sessions.context.now);
         if count.is_none() {
-            self.plan_event_flush();
+            sessions.context.plan_event_flush();
         }
         count.map(|count| count - 1)
     }
@@ -240,5 +234,17 @@ impl Shard {
             None if is_live || may_be_connect(first) => Box::default(),
             _ => describe_first_bytes(bytes).into(),
         };
+    }
+}
+
+impl Shard {
+    /// Ends a connection whose first byte cannot begin a CONNECT, without waiting for the rest.
+    pub(crate) fn check_first_byte(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
+        let Some(&first) = bytes.first() else { return };
+        if !may_be_connect(first) {
+            self.connections.violation_detail = describe_first_bytes(bytes).into();
+            out.consumed += bytes.len();
+            self.end_connection(conn, CloseReason::Violation(Violation::ConnectExpected), out);
+        }
     }
 }

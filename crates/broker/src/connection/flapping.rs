@@ -4,10 +4,11 @@
 //! The shard that owns the client id counts the disconnects. A ban goes to all shards, so the shard
 //! that reads CONNECT can refuse the client before any authentication.
 
+use crate::connection::connection_table::ConnectionTable;
 use crate::input::{MonotonicMs, SessionId, ShardMessage};
 use crate::limits::LINK_IDS;
 use crate::outbox::Outbox;
-use crate::shard::Shard;
+use crate::session::session_table::SessionTable;
 use crate::statistics::broker_event::BrokerEvent;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -73,45 +74,58 @@ impl FlappingDetector {
     }
 }
 
-impl Shard {
+impl ConnectionTable {
     /// Counts the end of a connection, and bans the client on all shards once `flapping_count_max`
     /// is reached. Sessions of links are exempt.
-    pub(crate) fn count_disconnect(&mut self, id: SessionId, out: &mut Outbox) {
-        let max = self.options.flapping_count_max;
-        let is_link = self.sessions.get(id).client_id.starts_with(LINK_IDS);
+    pub(crate) fn count_disconnect(
+        &mut self,
+        id: SessionId,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        let max = sessions.context.options.flapping_count_max;
+        let is_link = sessions.get(id).client_id.starts_with(LINK_IDS);
         if max == 0 || is_link {
             return;
         }
-        let client_id = self.sessions.get(id).client_id.clone();
-        let window_ms = u64::from(self.options.flapping_window_s) * 1000;
-        let client = self.client_hash(&client_id);
-        if !self.flapping.count(client, self.now, max, window_ms) {
+        let client_id = sessions.get(id).client_id.clone();
+        let window_ms = u64::from(sessions.context.options.flapping_window_s) * 1000;
+        let client = sessions.context.client_hash(&client_id);
+        if !self.flapping.count(client, sessions.context.now, max, window_ms) {
             return;
         }
-        let ban_s = self.options.flapping_ban_s;
-        let until = MonotonicMs(self.now.0 + u64::from(ban_s) * 1000);
-        self.sessions.counters.clients_flapped += 1;
+        let ban_s = sessions.context.options.flapping_ban_s;
+        let until = MonotonicMs(sessions.context.now.0 + u64::from(ban_s) * 1000);
+        sessions.counters.clients_flapped += 1;
         out.events.push(BrokerEvent::Flapped { client_id, count: max, ban_s });
-        self.ban_flapping(client, until);
-        let others = (0..self.shards).filter(|shard| *shard != usize::from(self.id.0));
+        self.ban_flapping(client, until, sessions);
+        let others = (0..sessions.context.shards)
+            .filter(|shard| *shard != usize::from(sessions.context.id.0));
         for shard in others {
             out.lanes[shard].push_back(ShardMessage::BanFlapping { client, until });
         }
     }
 
     /// Stores a ban from this shard or, by `ShardMessage::BanFlapping`, from another shard.
-    pub(crate) fn ban_flapping(&mut self, client: u64, until: MonotonicMs) {
-        self.flapping.ban(client, until, self.now);
+    pub(crate) fn ban_flapping(
+        &mut self,
+        client: u64,
+        until: MonotonicMs,
+        sessions: &mut SessionTable,
+    ) {
+        self.flapping.ban(client, until, sessions.context.now);
     }
 
-    pub(crate) fn has_flapped(&self, client_id: &str) -> bool {
+    pub(crate) fn has_flapped(&self, client_id: &str, sessions: &SessionTable) -> bool {
         !self.flapping.banned.is_empty()
-            && self.flapping.is_banned(self.client_hash(client_id), self.now)
+            && self
+                .flapping
+                .is_banned(sessions.context.client_hash(client_id), sessions.context.now)
     }
 
     /// Lifts all bans if the options have turned the detection off.
-    pub(crate) fn clear_flapping_bans(&mut self) {
-        if self.options.flapping_count_max == 0 {
+    pub(crate) fn clear_flapping_bans(&mut self, sessions: &mut SessionTable) {
+        if sessions.context.options.flapping_count_max == 0 {
             self.flapping = FlappingDetector::default();
         }
     }

@@ -7,6 +7,7 @@ pub(crate) mod auth_exchange;
 pub mod authentication;
 pub(crate) mod conn;
 pub(crate) mod connect;
+pub(crate) mod connection_table;
 pub(crate) mod data_stream;
 pub(crate) mod end_detail;
 pub(crate) mod flapping;

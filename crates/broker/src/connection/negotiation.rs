@@ -3,10 +3,11 @@
 
 use crate::connection::auth_exchange::{self, AuthExchange};
 use crate::connection::authentication::AuthOutcome;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::refusal::Refusal;
 use crate::input::ConnId;
 use crate::routing::namespace::NamespacedClientId;
-use crate::shard::Shard;
+use crate::session::session_table::SessionTable;
 use mqtt::{ConnAck, Connect, Properties, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
 
 /// Properties of a CONNECT. An absent property has the default of MQTT 5.0, section 3.1.2.11.
@@ -57,7 +58,7 @@ pub(crate) struct NegotiatedOptions {
     pub(crate) exchange: Option<AuthExchange>,
 }
 
-impl Shard {
+impl ConnectionTable {
     /// Negotiates the options of a connection. `Refusal::AnswerTooLarge` for a client whose Maximum
     /// Packet Size is below the size of CONNACK [MQTT-3.1.2-24]; later responses of fixed length
     /// are shorter.
@@ -67,8 +68,9 @@ impl Shard {
         packet: &Connect<'_>,
         asked: &ConnectProperties<'_>,
         admitted: &NamespacedClientId,
+        sessions: &SessionTable,
     ) -> Result<NegotiatedOptions, Refusal> {
-        let options = self.limits_at(conn);
+        let options = self.limits_at(conn, sessions);
         // [MQTT-3.2.2-22]: the client's value applies unless CONNACK has Server Keep Alive.
         let keep_alive_s = match (packet.keep_alive_s, options.keep_alive_s_max) {
             (asked, 0) => asked,
@@ -92,7 +94,14 @@ impl Shard {
             exchange: None,
         };
         if packet.version == ProtocolVersion::V5 {
-            self.add_connack_properties(conn, packet, asked, &admitted.client_id, &mut agreed);
+            self.add_connack_properties(
+                conn,
+                packet,
+                asked,
+                &admitted.client_id,
+                &mut agreed,
+                sessions,
+            );
         }
         // CONNACK has Authentication Method only if CONNECT had the property [MQTT-4.12.0-6].
         if let Some(method) = asked.method {
@@ -121,8 +130,9 @@ impl Shard {
         asked: &ConnectProperties<'_>,
         client_id: &str,
         agreed: &mut NegotiatedOptions,
+        sessions: &SessionTable,
     ) {
-        let (options, properties) = (self.limits_at(conn), &mut agreed.properties);
+        let (options, properties) = (self.limits_at(conn, sessions), &mut agreed.properties);
         if asked.session_expiry_s.is_some_and(|asked| asked != agreed.session_expiry_s) {
             properties.push(Property::SessionExpiryInterval(agreed.session_expiry_s));
         }

@@ -1,6 +1,7 @@
 //! Pauses of the process: times in which no shard ran, because the process was stopped or the host
 //! was suspended. Timeouts for clients and for backends must not expire because of a pause.
 
+use crate::context::ShardContext;
 use crate::input::{MonotonicMs, SessionId};
 use crate::shard::Shard;
 
@@ -29,13 +30,15 @@ impl Shard {
     /// authentication and authorization are extended by [`ProcessPause::extend`]; lifetimes of
     /// sessions and messages are not.
     pub fn note_pause(&mut self, pause: ProcessPause) {
-        self.pause = pause;
+        self.sessions.context.pause = pause;
     }
 
     pub fn last_pause(&self) -> ProcessPause {
-        self.pause
+        self.sessions.context.pause
     }
+}
 
+impl ShardContext {
     /// Extends the deadline of a request to the authorization server by the last pause, within
     /// `BrokerOptions::verdict_timeout_ms`.
     pub(crate) fn extend_authz_deadline(&self, deadline: MonotonicMs) -> MonotonicMs {

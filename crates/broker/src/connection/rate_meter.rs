@@ -4,13 +4,13 @@
 //! as with a full window.
 
 use crate::connection::conn::ConnState;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::leaky_bucket::LeakyBucket;
 use crate::connection::send_gate::SendGate;
 use crate::input::{ConnId, MonotonicMs, SessionId};
 use crate::options::BrokerOptions;
 use crate::outbox::{Effect, Outbox};
 use crate::session::session_table::SessionTable;
-use crate::shard::Shard;
 use crate::timer::ShardTimer;
 use mqtt::{PacketFrame, PacketType};
 
@@ -61,30 +61,36 @@ impl RateMeter {
     }
 }
 
-impl Shard {
+impl ConnectionTable {
     /// Stops reading from a connection above the rate limit until a `ShardTimer::ReadRate` is due.
     /// Returns whether the connection is above the limit.
     pub(crate) fn hold_for_rate(
         &mut self,
         conn: ConnId,
         session: SessionId,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> bool {
-        let now = self.now;
+        let now = sessions.context.now;
         let Some(known) = self.conn_mut(conn) else { return false };
         let until = known.meter.as_ref().and_then(|meter| meter.blocked_until(now));
         let Some(until) = until else { return false };
         known.state = ConnState::RateLimited { session };
         let generation = known.generation;
-        self.timers.set(until, ShardTimer::ReadRate { index: conn.0, generation });
-        self.sessions.counters.paced += 1;
+        sessions.context.timers.set(until, ShardTimer::ReadRate { index: conn.0, generation });
+        sessions.counters.paced += 1;
         out.effects.push(Effect::Hold { conn });
         true
     }
 
     /// Charges the next packet to the meter of a connection with a limit.
-    pub(crate) fn charge_packet(&mut self, conn: ConnId, frame: PacketFrame<'_>) {
-        let now = self.now;
+    pub(crate) fn charge_packet(
+        &mut self,
+        conn: ConnId,
+        frame: PacketFrame<'_>,
+        sessions: &mut SessionTable,
+    ) {
+        let now = sessions.context.now;
         if let Some(known) = self.conn_mut(conn)
             && let Some(meter) = &mut known.meter
         {
@@ -94,8 +100,14 @@ impl Shard {
     }
 
     /// Resumes reading from a connection in `ConnState::RateLimited` when the timer is due.
-    pub(crate) fn resume_rate_limited(&mut self, index: u32, generation: u32, out: &mut Outbox) {
-        let (now, conn) = (self.now, ConnId(index));
+    pub(crate) fn resume_rate_limited(
+        &mut self,
+        index: u32,
+        generation: u32,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        let (now, conn) = (sessions.context.now, ConnId(index));
         let Some(known) = self.conn_mut(conn) else { return };
         if known.generation == generation
             && let ConnState::RateLimited { session } = known.state
@@ -106,14 +118,16 @@ impl Shard {
             out.effects.push(Effect::Resume { conn });
         }
     }
+}
 
+impl SessionTable {
     /// Sets the timers for the sessions that `is_rate_limited` has stopped; `SessionTable` cannot
     /// set timers.
     pub(crate) fn set_rate_timers(&mut self) {
-        while let Some((id, until)) = self.sessions.rate_limited.pop() {
-            if self.sessions.contains(id) {
-                let generation = self.sessions.get(id).generation;
-                self.timers.set(until, ShardTimer::QueueDrain { index: id.0, generation });
+        while let Some((id, until)) = self.rate_limited.pop() {
+            if self.contains(id) {
+                let generation = self.get(id).generation;
+                self.context.timers.set(until, ShardTimer::QueueDrain { index: id.0, generation });
             }
         }
     }
@@ -133,7 +147,7 @@ impl SessionTable {
     /// bit `AHEAD`, and the queue goes on at a timer.
     #[cold]
     pub(crate) fn is_rate_limited(&mut self, id: SessionId) -> bool {
-        let now = self.now;
+        let now = self.context.now;
         let session = self.get_mut(id);
         let meter = session.extras.as_ref().and_then(|extras| extras.meter.as_ref());
         let Some(until) = meter.and_then(|meter| meter.blocked_until(now)) else { return false };
@@ -145,7 +159,7 @@ impl SessionTable {
     /// Charges a sent message to the meter of the client, if present.
     #[cold]
     pub(crate) fn charge_sent(&mut self, id: SessionId, bytes: u64) {
-        let now = self.now;
+        let now = self.context.now;
         let extras = self.get_mut(id).extras.as_mut();
         if let Some(meter) = extras.and_then(|extras| extras.meter.as_mut()) {
             meter.charge(now, true, bytes);
@@ -158,7 +172,7 @@ impl SessionTable {
         if !self.is_current(id, generation) || !self.get(id).gate.has(SendGate::AHEAD) {
             return;
         }
-        let now = self.now;
+        let now = self.context.now;
         let session = self.get_mut(id);
         let meter = session.extras.as_ref().and_then(|extras| extras.meter.as_ref());
         if meter.is_none_or(|meter| meter.blocked_until(now).is_none()) {

@@ -2,11 +2,12 @@
 //! whether later messages are acknowledged or not. The search follows each `$SYS` round,
 //! `SESSIONS_PER_TICK` sessions a tick, so a delivery pays nothing for the detection.
 
+use crate::connection::connection_table::ConnectionTable;
 use crate::input::{MonotonicMs, SessionId};
 use crate::limits::NONE;
 use crate::outbox::Outbox;
 use crate::session::flight::Flight;
-use crate::shard::Shard;
+use crate::session::session_table::SessionTable;
 use crate::statistics::broker_event::BrokerEvent;
 use mqtt::PacketId;
 
@@ -68,26 +69,26 @@ impl Flight {
     }
 }
 
-impl Shard {
-    pub(crate) fn look_for_stalls(&mut self, out: &mut Outbox) {
+impl ConnectionTable {
+    pub(crate) fn look_for_stalls(&mut self, sessions: &mut SessionTable, out: &mut Outbox) {
         let Some(first) = self.stalls.next else { return };
-        let end = self.sessions.index_bound().min(first + SESSIONS_PER_TICK);
+        let end = sessions.index_bound().min(first + SESSIONS_PER_TICK);
         for index in first..end {
-            self.look_for_stall(SessionId(index), out);
+            self.look_for_stall(SessionId(index), sessions, out);
         }
-        let is_done = end == self.sessions.index_bound();
+        let is_done = end == sessions.index_bound();
         self.stalls.next = (!is_done).then_some(end);
         if is_done {
             self.stalls.stalled = self.stalls.found;
         }
     }
 
-    fn look_for_stall(&mut self, id: SessionId, out: &mut Outbox) {
-        let now = self.now;
-        if !self.sessions.contains(id) {
+    fn look_for_stall(&mut self, id: SessionId, sessions: &mut SessionTable, out: &mut Outbox) {
+        let now = sessions.context.now;
+        if !sessions.contains(id) {
             return;
         }
-        let session = self.sessions.get_mut(id);
+        let session = sessions.get_mut(id);
         let window = session.window;
         let Some(flight) = session.flight.as_mut().filter(|_| session.conn != NONE) else { return };
         let Some((packet_id, age_s, tells)) = flight.look_at_oldest(now) else { return };
@@ -106,7 +107,7 @@ impl Shard {
                 is_full,
                 withheld: count - 1,
             }),
-            None => self.plan_event_flush(),
+            None => sessions.context.plan_event_flush(),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::durability::records::{self, CrossShardRoute, QueueRecord, RecordBody}
 use crate::durability::write_batch::{RecordNumber, RecordSpace, StoreReadError, StoreReader};
 use crate::input::{MonotonicMs, RetainStamp, ShardId, ShardMessage};
 use crate::outbox::Outbox;
+use crate::routing::ShardRouting;
 use crate::routing::message::{IncomingPublish, Message};
 use crate::routing::owner_shard::ShardHasher;
 use crate::routing::topics::FilterSubscriber;
@@ -28,7 +29,7 @@ struct CrossShardEntry {
     message: Message,
 }
 
-impl Shard {
+impl SessionTable {
     /// Prepares a request to another shard to store a message. Returns a token to be confirmed, or
     /// for `exactly_once` the key of a record in the cross-shard log, which the other shard
     /// removes; neither without `asks`.
@@ -60,10 +61,10 @@ impl Shard {
         origin: Option<QueueRecordId>,
         out: &mut Outbox,
     ) {
-        let to = self.owner_of(&group);
+        let to = self.context.owner_of(&group);
         // The old record would be lost with the session of the member, so the log takes over.
         let origin = origin.map(|before| {
-            self.sessions.write_batch.remove_queue_record(before);
+            self.write_batch.remove_queue_record(before);
             self.write_cross_shard_record(
                 CrossShardRoute { to, stamp: RetainStamp::default() },
                 Some(&group),
@@ -104,38 +105,46 @@ impl Shard {
             ..QueueRecord::new(draft.qos, draft.retain)
         };
         let value = records::queue_value(&entry, RecordBody::Inline(message.view().as_bytes()));
-        let origin = self.sessions.write_batch.allocate_cross_shard_id();
+        let origin = self.write_batch.allocate_cross_shard_id();
         let key = records::queue_key(origin.number, origin.position);
-        self.sessions.write_batch.push_change(RecordSpace::Queues, key, Some(value));
+        self.write_batch.push_change(RecordSpace::Queues, key, Some(value));
         origin
     }
+}
 
+impl ShardRouting {
     /// Routes a message of another shard to the subscribers here, and removes the record in the
     /// cross-shard log.
     pub(crate) fn route_remote_message(
         &mut self,
         message: &Message,
         origin: Option<QueueRecordId>,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
         let mut draft = message.draft();
         draft.exactly_once = origin.is_some();
-        self.route_here(None, &mut draft, out);
-        self.remove_moved_record(origin);
+        self.route_here(None, &mut draft, sessions, out);
+        sessions.remove_moved_record(origin);
     }
 
     /// Delivers a restored message to sessions and groups here that were owned by the message's
     /// destination, as `was_there` tells for a client id.
-    fn reroute_restored(&mut self, message: &Message, was_there: impl Fn(&str) -> bool) {
+    fn reroute_restored(
+        &mut self,
+        message: &Message,
+        was_there: impl Fn(&str) -> bool,
+        sessions: &mut SessionTable,
+    ) {
         let (mut draft, mut filters) = (message.draft(), Vec::new());
         // No client is connected yet, so the outbox stays empty.
-        let out = &mut Outbox::new(self.shards);
+        let out = &mut Outbox::new(sessions.context.shards);
         self.topics.matching(draft.topic, &mut filters);
         let takes = |sessions: &SessionTable, one: &FilterSubscriber| {
             was_there(&sessions.get(one.session).client_id)
         };
-        self.deliver_overlapping(&filters, takes, &mut draft, out);
-        self.redispatch_to_groups(&filters, was_there, &mut draft, out);
+        self.deliver_overlapping(&filters, takes, &mut draft, sessions, out);
+        self.redispatch_to_groups(&filters, was_there, &mut draft, sessions, out);
     }
 }
 
@@ -169,7 +178,9 @@ pub(crate) fn restore_cross_shard_logs(
         // Only the record to the topic's owner counts; records to other shards are for subscribers.
         // An expired message counts too, so that the replaced message does not come back.
         if homes.owner_of(message.topic()) == *to {
-            shards.iter_mut().for_each(|shard| shard.set_retained(message, *stamp, false));
+            shards.iter_mut().for_each(|shard| {
+                shard.routing.set_retained(message, *stamp, false, &mut shard.sessions)
+            });
         }
     }
     Ok(())
@@ -193,12 +204,22 @@ fn resume_entry(
         return;
     }
     if let Some(group) = group {
-        let owner = usize::from(shards[0].owner_of(group).0);
+        let owner = usize::from(shards[0].sessions.context.owner_of(group).0);
         let out = &mut Outbox::new(shards.len());
-        return shards[owner].dispatch_to_group(group, message, None, out);
+        return shards[owner].routing.dispatch_to_group(
+            group,
+            message,
+            None,
+            &mut shards[owner].sessions,
+            out,
+        );
     }
     for shard in shards {
-        shard.reroute_restored(message, |name| homes.owner_of(name) == *to);
+        shard.routing.reroute_restored(
+            message,
+            |name| homes.owner_of(name) == *to,
+            &mut shard.sessions,
+        );
     }
 }
 
@@ -278,7 +299,7 @@ mod tests {
         let mut shards = [Shard::new(to, 1, options, interest, memory, 1, 1, now)];
         let (_, changes) = restore(&mut shards, &pairs, now).expect("it can be read");
         let writes = changes.iter().any(|change| change.space == RecordSpace::Retained);
-        let found = shards[0].retained.get("t").filter(|message| !message.is_expired(now));
+        let found = shards[0].routing.retained.get("t").filter(|message| !message.is_expired(now));
         (found.map(|message| message.payload().to_vec()), writes)
     }
 
@@ -318,12 +339,12 @@ mod tests {
     #[test]
     fn who_waits_for_a_retained_message_waits_for_what_took_its_place() {
         let mut shard = shard_with_a_store();
-        shard.set_retained(&retained(b"later", u32::MAX), LATE, true);
+        shard.routing.set_retained(&retained(b"later", u32::MAX), LATE, true, &mut shard.sessions);
         let (_, is_urgent) = shard.take_records();
         assert!(!is_urgent, "nobody waits for a message of QoS 0");
         let draft = retained(b"earlier", u32::MAX);
         let waits = IncomingPublish { qos: mqtt::QoS::AtLeastOnce, ..draft.view().draft() };
-        shard.set_retained(&Message::new(&waits), EARLY, true);
+        shard.routing.set_retained(&Message::new(&waits), EARLY, true, &mut shard.sessions);
         let (changes, is_urgent) = shard.take_records();
         let values: Vec<_> = changes.iter().filter_map(|it| it.value.as_deref()).collect();
         let stored = values.iter().find_map(|value| records::read_retained(value));
@@ -340,12 +361,12 @@ mod tests {
                 ShardMessage::Retain { message: message.clone(), stamp, ticket: 0, origin: None };
             matches!(shard.update_late_message(word), ShardMessage::Retain { .. })
         };
-        shard.set_retained(&message, EARLY, true);
+        shard.routing.set_retained(&message, EARLY, true, &mut shard.sessions);
         assert!(is_retained(&shard, &message, EARLY));
         let clear = retained(b"", u32::MAX);
-        shard.set_retained(&clear, LATE, true);
+        shard.routing.set_retained(&clear, LATE, true, &mut shard.sessions);
         assert!(!is_retained(&shard, &message, EARLY));
-        shard.retained.sweep(MonotonicMs(3_600_000));
+        shard.routing.retained.sweep(MonotonicMs(3_600_000));
         assert!(!is_retained(&shard, &message, EARLY), "the tombstone is gone");
         assert!(is_retained(&shard, &clear, LATE), "what clears brings nothing back");
     }

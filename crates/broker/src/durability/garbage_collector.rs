@@ -8,7 +8,7 @@ use crate::durability::stored_queue::StoreReadRequest;
 use crate::durability::write_batch::{RecordNumber, RecordSpace, StoreReader};
 use crate::input::{MonotonicMs, ShardId};
 use crate::outbox::{Effect, Outbox};
-use crate::shard::Shard;
+use crate::session::session_table::SessionTable;
 use crate::timer::ShardTimer;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
@@ -34,21 +34,27 @@ const RECORDS_PER_SCAN: usize = 1024;
 const FIRST_SCAN_MS: u64 = 1_000;
 const SCAN_INTERVAL_MS: u64 = 3_600_000;
 
-impl Shard {
+impl SessionTable {
     /// Sets `ShardTimer::GarbageCollection` for the first scan. Every shard collects bodies written
     /// by the shard itself, and shard 0 also bodies of earlier processes.
     pub(crate) fn plan_garbage_collection(&mut self) {
-        self.sessions.write_batch.uncounted = u64::from(self.id == ShardId(0));
-        self.timers.set(MonotonicMs(self.now.0 + FIRST_SCAN_MS), ShardTimer::GarbageCollection);
+        self.write_batch.uncounted = u64::from(self.context.id == ShardId(0));
+        self.context
+            .timers
+            .set(MonotonicMs(self.context.now.0 + FIRST_SCAN_MS), ShardTimer::GarbageCollection);
     }
 
     pub(crate) fn start_garbage_collection(&mut self, out: &mut Outbox) {
-        self.timers.set(MonotonicMs(self.now.0 + SCAN_INTERVAL_MS), ShardTimer::GarbageCollection);
-        let journal = &mut self.sessions.write_batch;
-        if self.garbage_collector.is_some() || std::mem::take(&mut journal.uncounted) == 0 {
+        self.context
+            .timers
+            .set(MonotonicMs(self.context.now.0 + SCAN_INTERVAL_MS), ShardTimer::GarbageCollection);
+        let journal = &mut self.write_batch;
+        if self.durability.garbage_collector.is_some()
+            || std::mem::take(&mut journal.uncounted) == 0
+        {
             return;
         }
-        self.garbage_collector = Some(Box::new(GarbageCollector {
+        self.durability.garbage_collector = Some(Box::new(GarbageCollector {
             upto: journal.next_number(),
             ..GarbageCollector::default()
         }));
@@ -60,33 +66,33 @@ impl Shard {
         stored: &dyn StoreReader,
         out: &mut Outbox,
     ) {
-        let Some(mut search) = self.garbage_collector.take() else { return };
-        if self.store_is_full {
+        let Some(mut search) = self.durability.garbage_collector.take() else { return };
+        if self.durability.store_is_full {
             // In a full store, new queue records wait and removals overtake them, so a scan would
             // miss references.
-            return self.sessions.write_batch.uncounted += 1;
+            return self.write_batch.uncounted += 1;
         }
         let done = match search.removes {
             false => search.mark_wanted(stored),
             true => self.remove_unwanted(&mut search, stored),
         };
         match (done, search.removes) {
-            _ if search.is_blind => return self.sessions.write_batch.uncounted += 1,
+            _ if search.is_blind => return self.write_batch.uncounted += 1,
             // Bodies still referred to are scanned again next time.
             (true, true) => {
-                return self.sessions.write_batch.uncounted += search.wanted.len() as u64;
+                return self.write_batch.uncounted += search.wanted.len() as u64;
             }
             (true, false) => (search.removes, search.from) = (true, Vec::new()),
             (false, _) => {}
         }
-        self.garbage_collector = Some(search);
+        self.durability.garbage_collector = Some(search);
         out.effects.push(Effect::ReadStore { reading: StoreReadRequest::GarbageScan });
     }
 
     /// Removes unwanted bodies, up to `RECORDS_PER_SCAN`. Returns whether the scan is complete.
     fn remove_unwanted(&mut self, search: &mut GarbageCollector, stored: &dyn StoreReader) -> bool {
         let (mut seen, mut last) = (0, Vec::new());
-        let (is_first, journal) = (self.id == ShardId(0), &mut self.sessions.write_batch);
+        let (is_first, journal) = (self.context.id == ShardId(0), &mut self.write_batch);
         let scanned = stored.scan(RecordSpace::Messages, &[], &search.from, &mut |key, _| {
             seen += 1;
             last = [key, &[0]].concat();
@@ -128,6 +134,7 @@ impl GarbageCollector {
 mod tests {
     use super::*;
     use crate::durability::write_batch::{StoreReadError, WriteBatch};
+    use crate::shard::Shard;
     use crate::{BrokerOptions, Interest, ProcessMemory};
     use std::sync::Arc;
 
@@ -164,13 +171,13 @@ mod tests {
         let mut out = Outbox::new(1);
         for (is_full, is_removed) in [(true, false), (false, true)] {
             shard.set_store_full(false);
-            shard.plan_garbage_collection();
-            shard.start_garbage_collection(&mut out);
-            shard.continue_garbage_collection(&OneMessageReader, &mut out);
+            shard.sessions.plan_garbage_collection();
+            shard.sessions.start_garbage_collection(&mut out);
+            shard.sessions.continue_garbage_collection(&OneMessageReader, &mut out);
             shard.set_store_full(is_full);
-            shard.continue_garbage_collection(&OneMessageReader, &mut out);
+            shard.sessions.continue_garbage_collection(&OneMessageReader, &mut out);
             assert_eq!(!shard.sessions.write_batch.is_empty(), is_removed);
-            assert!(shard.garbage_collector.is_none(), "another hour");
+            assert!(shard.sessions.durability.garbage_collector.is_none(), "another hour");
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::input::SessionId;
 use crate::limits::{NONE, QUEUE_FRONT_BYTES, QUEUE_FRONT_MESSAGES};
 use crate::options::{Durability, QueuePolicy};
 use crate::outbox::Outbox;
+use crate::routing::ShardRouting;
 use crate::routing::message::IncomingPublish;
 use crate::session::delivery::Delivery;
 use crate::session::flight::{FlightSlot, SlotMarks, SlotState};
@@ -266,7 +267,7 @@ impl SessionTable {
         }
         let session = self.get(id);
         let away = session.conn == NONE;
-        match self.options.options_of_session(session).queue_policy {
+        match self.context.options.options_of_session(session).queue_policy {
             QueuePolicy::DropNewest => false,
             QueuePolicy::Disconnect if !away => {
                 if !self.overruns.contains(&id) {
@@ -380,7 +381,7 @@ impl SessionTable {
     /// Requests a sync for the records of this tick. Returns whether an answer has to wait for the
     /// sync, which is so only with `Durability::Sync`.
     pub(crate) fn request_sync(&mut self) -> bool {
-        let waits = self.options.durability == Durability::Sync;
+        let waits = self.context.options.durability == Durability::Sync;
         if waits {
             self.write_batch.mark_urgent();
         }
@@ -446,56 +447,45 @@ impl Shard {
     /// Gives the shard a store. `boot` counts the starts of that store.
     pub fn open_store(&mut self, boot: u32) {
         self.sessions.write_batch =
-            crate::durability::write_batch::WriteBatch::open(boot, self.id.0);
+            crate::durability::write_batch::WriteBatch::open(boot, self.sessions.context.id.0);
     }
 
+    /// Returns the records of this tick for the store, and whether a client waits for any record.
+    /// `on_committed` follows once the store has accepted the batch.
+    pub fn take_records(&mut self) -> (Vec<RecordChange>, bool) {
+        for (session, position) in std::mem::take(&mut self.sessions.unsettled) {
+            if self.sessions.contains(session) {
+                let generation = self.sessions.get(session).generation;
+                self.connections.defer_ack(
+                    PendingAck::PositionsCommitted { session, generation, position },
+                    &mut self.sessions,
+                );
+            }
+        }
+        let is_urgent = self.sessions.write_batch.is_urgent();
+        self.sessions.durability.pending_acks.urgent |= is_urgent;
+        (self.sessions.take_changes(), is_urgent)
+    }
+}
+
+impl SessionTable {
     /// Returns the durability of messages of a topic: the first match in
     /// `BrokerOptions::durabilities`, else the general option; `Durability::Memory` without a
     /// store.
     pub(crate) fn durability_of(&self, topic: &str) -> Durability {
-        if !self.sessions.write_batch.has_store {
+        if !self.write_batch.has_store {
             return Durability::Memory;
         }
-        let options = &self.options;
+        let options = &self.context.options;
         let mut special = options.durabilities.iter();
         let special = special.find(|(filter, _)| mqtt::topic::filter_matches(filter, topic));
         special.map_or(options.durability, |(_, durability)| *durability)
     }
 
-    /// Makes a session persistent if the session outlives the connection and the options ask for a
-    /// durable store. An existing persistent session is marked as online.
-    pub(crate) fn make_persistent(&mut self, id: SessionId) {
-        let lasts = self.sessions.write_batch.has_store
-            && self.options.durability != Durability::Memory
-            && self.sessions.get(id).expiry_s > 0;
-        if self.sessions.get(id).persistent.is_none() {
-            if !lasts {
-                return;
-            }
-            let number = self.sessions.write_batch.allocate_number();
-            let session = self.sessions.get_mut(id);
-            // Packet ids go on where they were.
-            let flight = session.flight.as_ref();
-            let used = flight.map_or(session.first_id, |flight| flight.next_id());
-            session.persistent = Some(Box::new(PersistentSession::new(number, u64::from(used))));
-            self.count_persistent(1);
-        }
-        if let Some(persistent) = &mut self.sessions.get_mut(id).persistent {
-            persistent.unsent = u64::MAX;
-        }
-        self.sessions.make_dirty(id);
-    }
-
-    pub(crate) fn count_persistent(&mut self, by: i64) {
-        self.lasting_sessions += by;
-        let any = self.lasting_sessions > 0;
-        self.interest.set_persistent(self.id.0, any);
-    }
-
     /// Records that a client is offline, and in `unsent` the position from which on no message was
     /// sent.
     pub(crate) fn note_away(&mut self, id: SessionId) {
-        let session = self.sessions.get_mut(id);
+        let session = self.get_mut(id);
         let flight = session.flight.as_ref();
         let waiting = flight.and_then(|flight| {
             let never_sent = |slot: &&FlightSlot| {
@@ -509,32 +499,50 @@ impl Shard {
             (None, Some(unread)) => unread.max(persistent.unsent_unread),
             (None, None) => persistent.positions.next(),
         };
-        self.sessions.make_dirty(id);
+        self.make_dirty(id);
     }
 
     /// Whether SUBACK and UNSUBACK of a session wait for the commit.
     pub(crate) fn waits_for_store(&self, id: SessionId) -> bool {
-        self.sessions.get(id).persistent.is_some() && self.options.durability == Durability::Sync
-    }
-
-    /// Returns the records of this tick for the store, and whether a client waits for any record.
-    /// `on_committed` follows once the store has accepted the batch.
-    pub fn take_records(&mut self) -> (Vec<RecordChange>, bool) {
-        for (session, position) in std::mem::take(&mut self.sessions.unsettled) {
-            if self.sessions.contains(session) {
-                let generation = self.sessions.get(session).generation;
-                self.defer_ack(PendingAck::PositionsCommitted { session, generation, position });
-            }
-        }
-        let is_urgent = self.sessions.write_batch.is_urgent();
-        self.pending_acks.urgent |= is_urgent;
-        (self.take_changes(), is_urgent)
+        self.get(id).persistent.is_some() && self.context.options.durability == Durability::Sync
     }
 
     pub(crate) fn take_changes(&mut self) -> Vec<RecordChange> {
-        for id in std::mem::take(&mut self.sessions.dirty) {
+        for id in std::mem::take(&mut self.dirty) {
             self.write_session(id);
         }
-        self.sessions.write_batch.take_changes(&mut self.sessions.messages)
+        self.write_batch.take_changes(&mut self.messages)
+    }
+}
+
+impl ShardRouting {
+    /// Makes a session persistent if the session outlives the connection and the options ask for a
+    /// durable store. An existing persistent session is marked as online.
+    pub(crate) fn make_persistent(&mut self, id: SessionId, sessions: &mut SessionTable) {
+        let lasts = sessions.write_batch.has_store
+            && sessions.context.options.durability != Durability::Memory
+            && sessions.get(id).expiry_s > 0;
+        if sessions.get(id).persistent.is_none() {
+            if !lasts {
+                return;
+            }
+            let number = sessions.write_batch.allocate_number();
+            let session = sessions.get_mut(id);
+            // Packet ids go on where they were.
+            let flight = session.flight.as_ref();
+            let used = flight.map_or(session.first_id, |flight| flight.next_id());
+            session.persistent = Some(Box::new(PersistentSession::new(number, u64::from(used))));
+            self.count_persistent(1, sessions);
+        }
+        if let Some(persistent) = &mut sessions.get_mut(id).persistent {
+            persistent.unsent = u64::MAX;
+        }
+        sessions.make_dirty(id);
+    }
+
+    pub(crate) fn count_persistent(&mut self, by: i64, sessions: &mut SessionTable) {
+        sessions.durability.lasting_sessions += by;
+        let any = sessions.durability.lasting_sessions > 0;
+        self.interest.set_persistent(sessions.context.id.0, any);
     }
 }

@@ -9,10 +9,12 @@ use crate::durability::write_batch::{
 };
 use crate::input::{MonotonicMs, SessionId, SessionRef};
 use crate::outbox::Outbox;
+use crate::routing::ShardRouting;
 use crate::routing::exclusive::restore_exclusive;
 use crate::routing::namespace::parse_known_share;
 use crate::routing::topics::SubscriptionFlags;
 use crate::session::session_table::GroupMembership;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 use crate::timer::ShardTimer;
 use foldhash::fast::FixedState;
@@ -62,18 +64,25 @@ pub fn restore(
     for shard in shards.iter_mut() {
         shard.open_store(boot);
     }
-    let value = records::boot_value(boot, shards[0].shard_hasher);
+    let value = records::boot_value(boot, shards[0].sessions.context.shard_hasher);
     let first = &mut shards[0].sessions.write_batch;
     first.push_change(RecordSpace::Sessions, vec![kind::BOOT], Some(value));
-    shards.iter_mut().for_each(Shard::plan_garbage_collection);
+    for shard in shards.iter_mut() {
+        shard.sessions.plan_garbage_collection();
+    }
     let mut restored = RestoreStats::default();
     let mut homes = SessionLocations::default();
     stored.scan(RecordSpace::Sessions, &[kind::SESSION], &[], &mut |key, value| {
         let client_id = key.get(1..).and_then(|id| std::str::from_utf8(id).ok());
         if let (Some(client_id), Some(record)) = (client_id, records::read_session(value)) {
-            let at = usize::from(shards[0].owner_of(client_id).0);
+            let at = usize::from(shards[0].sessions.context.owner_of(client_id).0);
             let number = record.number;
-            let id = shards[at].restore_session(client_id, record, now);
+            let id = shards[at].routing.restore_session(
+                client_id,
+                record,
+                now,
+                &mut shards[at].sessions,
+            );
             homes.insert(number.0, (at, id));
             restored.sessions += 1;
         }
@@ -102,7 +111,11 @@ pub fn restore(
     restore_groups(shards, stored)?;
     restore_delayed(shards, stored)?;
     stored.scan(RecordSpace::Sessions, &[kind::TOMBSTONE], &[], &mut |key, _| {
-        shards[0].tombstones.extend(records::read_number(key).map(|(number, _)| number));
+        shards[0]
+            .sessions
+            .durability
+            .tombstones
+            .extend(records::read_number(key).map(|(number, _)| number));
         true
     })?;
     restore_windows(shards, stored)?;
@@ -113,7 +126,7 @@ pub fn restore(
     if let Some(last) = last {
         restore_cross_shard_logs(shards, stored, last.0, last.1, now)?;
     }
-    let changes = shards.iter_mut().flat_map(Shard::take_changes).collect();
+    let changes = shards.iter_mut().flat_map(|shard| shard.sessions.take_changes()).collect();
     Ok((restored, changes))
 }
 
@@ -135,19 +148,27 @@ fn restore_filter(
     };
     let options = SubscriptionFlags::from_bits(bits).options();
     if parse_known_share(filter).is_none() {
-        shards[at].subscribe_own(id, filter, options, given);
+        shards[at].routing.subscribe_own(id, filter, options, given, &mut shards[at].sessions);
         if is_exclusive {
             restore_exclusive(shards, at, id, filter);
         }
         return true;
     }
     let group: Arc<str> = filter.into();
-    let (member, client_id) = shards[at].restore_share(id, &group, options, given);
-    let owner = usize::from(shards[at].owner_of(&group).0);
+    let (member, client_id) = shards[at].sessions.restore_share(id, &group, options, given);
+    let owner = usize::from(shards[at].sessions.context.owner_of(&group).0);
     let mut out = Outbox::new(shards.len());
     // `restore_groups` reads the group's own records later.
-    shards[owner].join_group(&group, member, &client_id, options, given, false);
-    shards[owner].set_room(&group, member, false, 0, &mut out);
+    shards[owner].routing.join_group(
+        &group,
+        member,
+        &client_id,
+        options,
+        given,
+        false,
+        &mut shards[owner].sessions,
+    );
+    shards[owner].routing.set_room(&group, member, false, 0, &mut shards[owner].sessions, &mut out);
     true
 }
 
@@ -161,8 +182,14 @@ fn restore_groups(shards: &mut [Shard], stored: &dyn StoreReader) -> Result<(), 
         true
     })?;
     for (name, number, mark) in groups {
-        let owner = usize::from(shards[0].owner_of(&name).0);
-        if !shards[owner].restore_group(&name, number, mark, stored)? {
+        let owner = usize::from(shards[0].sessions.context.owner_of(&name).0);
+        if !shards[owner].routing.restore_group(
+            &name,
+            number,
+            mark,
+            stored,
+            &mut shards[owner].sessions,
+        )? {
             // The last member left in the last batch before the end of the process.
             let journal = &mut shards[owner].sessions.write_batch;
             journal.push_change(RecordSpace::Sessions, records::text_key(kind::GROUP, &name), None);
@@ -171,10 +198,12 @@ fn restore_groups(shards: &mut [Shard], stored: &dyn StoreReader) -> Result<(), 
                 records::tombstone_key(number),
                 Some(Vec::new()),
             );
-            shards[owner].tombstones.push(number);
+            shards[owner].sessions.durability.tombstones.push(number);
         }
     }
-    shards.iter_mut().for_each(Shard::make_groups_persistent);
+    for shard in shards.iter_mut() {
+        shard.routing.make_groups_persistent(&mut shard.sessions);
+    }
     Ok(())
 }
 
@@ -185,8 +214,13 @@ fn restore_delayed(shards: &mut [Shard], stored: &dyn StoreReader) -> Result<(),
             let number = records::read_number(key).map(|(number, _)| number);
             match (number, records::read_delayed(kind, value)) {
                 (Some(number), Some((by, message))) => {
-                    let home = usize::from(shards[0].owner_of(&by.client_id).0);
-                    shards[home].restore_delayed(by, message, (kind, number));
+                    let home = usize::from(shards[0].sessions.context.owner_of(&by.client_id).0);
+                    shards[home].routing.restore_delayed(
+                        by,
+                        message,
+                        (kind, number),
+                        &mut shards[home].sessions,
+                    );
                 }
                 _ => shards[0].sessions.write_batch.push_change(
                     RecordSpace::Sessions,
@@ -203,8 +237,9 @@ fn restore_delayed(shards: &mut [Shard], stored: &dyn StoreReader) -> Result<(),
 fn restore_windows(shards: &mut [Shard], stored: &dyn StoreReader) -> Result<(), StoreReadError> {
     stored.scan(RecordSpace::Sessions, &[kind::WINDOW], &[], &mut |key, value| {
         let took = records::read_window_key(key).is_some_and(|(rule, window)| {
-            let at = usize::from(shards[0].owner_of(&format!("{rule}\0{window}")).0);
-            shards[at].restore_window(rule, window, value)
+            let at =
+                usize::from(shards[0].sessions.context.owner_of(&format!("{rule}\0{window}")).0);
+            shards[at].rule_engine.restore_window(rule, window, value, &mut shards[at].sessions)
         });
         if !took {
             shards[0].sessions.write_batch.push_change(RecordSpace::Sessions, key.to_vec(), None);
@@ -220,13 +255,13 @@ fn restore_retained(shards: &mut [Shard], key: &[u8], value: &[u8], now: Monoton
     };
     // An expired message is removed by the next sweep; until then its stamp orders later messages.
     for shard in shards {
-        shard.retain_stamp = shard.retain_stamp.max(stamp);
-        shard.retained.set(message.clone(), stamp, now, true);
+        shard.routing.retain_stamp = shard.routing.retain_stamp.max(stamp);
+        shard.routing.retained.set(message.clone(), stamp, now, true);
     }
     !message.is_expired(now) && !message.payload().is_empty()
 }
 
-impl Shard {
+impl ShardRouting {
     /// Restores a session as offline. If the client was connected at the end of the process,
     /// `away_at` is absent and the expiry starts anew.
     fn restore_session(
@@ -234,8 +269,9 @@ impl Shard {
         client_id: &str,
         mut record: SessionRecord,
         now: MonotonicMs,
+        sessions: &mut SessionTable,
     ) -> SessionId {
-        let id = self.sessions.create(client_id, record.version);
+        let id = sessions.create(client_id, record.version);
         let (expiry_s, was_here) = (record.expiry_s, record.away_at.is_none());
         let away_at = record.away_at.unwrap_or(now.0);
         let ends_at = MonotonicMs(away_at + u64::from(expiry_s) * 1000);
@@ -244,8 +280,8 @@ impl Shard {
             (Some(_), Some(at)) => Some(MonotonicMs(at)),
             (Some(will), None) => Some(MonotonicMs(away_at + u64::from(will.delay_s) * 1000)),
         };
-        self.sessions.set_will(id, record.will.take());
-        let session = self.sessions.get_mut(id);
+        sessions.set_will(id, record.will.take());
+        let session = sessions.get_mut(id);
         session.expiry_s = expiry_s;
         let SessionRecord { number, mark, unsent, .. } = record;
         let mut persistent = Box::new(PersistentSession::restored(number, mark, unsent));
@@ -259,15 +295,17 @@ impl Shard {
             (extras.ends_at, extras.will_at) = (ends_at, will_at);
         }
         for at in ends_at.into_iter().chain(will_at) {
-            self.timers.set(at, ShardTimer::Session { index: id.0, generation });
+            sessions.context.timers.set(at, ShardTimer::Session { index: id.0, generation });
         }
-        self.count_persistent(1);
+        self.count_persistent(1, sessions);
         if was_here {
-            self.sessions.make_dirty(id);
+            sessions.make_dirty(id);
         }
         id
     }
+}
 
+impl SessionTable {
     fn restore_share(
         &mut self,
         id: SessionId,
@@ -275,8 +313,8 @@ impl Shard {
         options: SubscribeOptions,
         given: u32,
     ) -> (SessionRef, Box<str>) {
-        let (name, owner) = (self.sessions.keep_group(group), self.owner_of(group));
-        let session = self.sessions.get_mut(id);
+        let (name, owner) = (self.keep_group(group), self.context.owner_of(group));
+        let session = self.get_mut(id);
         session.is_member = true;
         let group = group.clone();
         session.extras().shares.push(GroupMembership {
@@ -293,31 +331,33 @@ impl Shard {
     }
 }
 
-impl Shard {
+impl SessionTable {
     pub(crate) fn erase_retained(&mut self, topic: &str) {
-        if self.sessions.write_batch.has_store && self.owner_of(topic) == self.id {
-            self.sessions.write_batch.push_change(RecordSpace::Retained, topic.into(), None);
+        if self.write_batch.has_store && self.context.owner_of(topic) == self.context.id {
+            self.write_batch.push_change(RecordSpace::Retained, topic.into(), None);
         }
     }
+}
 
+impl ShardRouting {
     /// Erases the records of a session that ends; `write_tombstone` leaves a queue in the store to
     /// `collect_tombstone`.
-    pub(crate) fn forget_persistent(&mut self, id: SessionId) {
-        let session = self.sessions.get_mut(id);
+    pub(crate) fn forget_persistent(&mut self, id: SessionId, sessions: &mut SessionTable) {
+        let session = sessions.get_mut(id);
         let Some(persistent) = session.persistent.take() else { return };
         let number: RecordNumber = persistent.number;
         let received = session.flight.as_ref().map(|flight| flight.received.clone());
         let client_id = session.client_id.clone();
         for packet_id in received.iter().flat_map(PacketIds::iter) {
             let key = records::received_key(number, packet_id);
-            self.sessions.write_batch.push_change(RecordSpace::Sessions, key, None);
+            sessions.write_batch.push_change(RecordSpace::Sessions, key, None);
         }
-        let grave = self.sessions.write_tombstone(&persistent, &client_id);
-        self.tombstones.extend(grave);
-        self.sessions.get_mut(id).persistent = Some(persistent);
-        self.count_persistent(-1);
-        if self.sessions.request_sync() {
-            self.note_session_end(id);
+        let grave = sessions.write_tombstone(&persistent, &client_id);
+        sessions.durability.tombstones.extend(grave);
+        sessions.get_mut(id).persistent = Some(persistent);
+        self.count_persistent(-1, sessions);
+        if sessions.request_sync() {
+            sessions.note_session_end(id);
         }
     }
 }

@@ -7,10 +7,10 @@ use crate::durability::write_batch::{RecordNumber, RecordSpace, StoreReadError, 
 use crate::input::SessionId;
 use crate::limits::{LINK_IDS, NONE};
 use crate::outbox::{Effect, Outbox};
+use crate::routing::ShardRouting;
 use crate::routing::message::{Message, PooledMessageId};
 use crate::session::flight::{FlightSlot, SlotMarks, SlotState};
 use crate::session::session_table::SessionTable;
-use crate::shard::Shard;
 use crate::statistics::sys::DropReason;
 use mqtt::QoS;
 
@@ -58,33 +58,40 @@ impl SessionTable {
     }
 }
 
-impl Shard {
+impl ShardRouting {
     /// Handles the engine's response to `Effect::ReadStore`.
     pub(crate) fn on_store_ready(
         &mut self,
         reading: StoreReadRequest,
         stored: &dyn StoreReader,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
         match reading {
             StoreReadRequest::Queue { session, generation } => {
-                if self.sessions.is_current(session, generation) {
-                    self.load_stored_queue(session, stored, out);
+                if sessions.is_current(session, generation) {
+                    self.load_stored_queue(session, stored, sessions, out);
                 }
             }
             StoreReadRequest::Group { group, number } => {
-                self.load_group_tail(group, number, stored, out)
+                self.load_group_tail(group, number, stored, sessions, out)
             }
             StoreReadRequest::Tombstone { number } => {
-                self.collect_tombstone(RecordNumber(number), stored, out)
+                sessions.collect_tombstone(RecordNumber(number), stored, out)
             }
-            StoreReadRequest::GarbageScan => self.continue_garbage_collection(stored, out),
+            StoreReadRequest::GarbageScan => sessions.continue_garbage_collection(stored, out),
         }
     }
 
-    fn load_stored_queue(&mut self, id: SessionId, stored: &dyn StoreReader, out: &mut Outbox) {
-        let is_crowded = self.sessions.is_pressure_elevated();
-        let Some(persistent) = &mut self.sessions.get_mut(id).persistent else { return };
+    fn load_stored_queue(
+        &mut self,
+        id: SessionId,
+        stored: &dyn StoreReader,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        let is_crowded = sessions.is_pressure_elevated();
+        let Some(persistent) = &mut sessions.get_mut(id).persistent else { return };
         persistent.is_reading = false;
         let Some(from) = persistent.stored_from else { return };
         // Only messages added since the start are counted.
@@ -111,17 +118,17 @@ impl Shard {
         // start, in `spooled` and among the found ones.
         let since_start = found.iter().filter(|(position, _)| *position >= begins).count();
         let is_behind =
-            since_start < persistent.spooled as usize && !self.sessions.write_batch.is_empty();
+            since_start < persistent.spooled as usize && !sessions.write_batch.is_empty();
         let more = found.len() >= messages_max || bytes >= bytes_max || is_unreadable || is_behind;
         let next = found.last().map_or(from, |(position, _)| position + 1);
         let (mut count, mut counted) = (0, 0);
         for (position, value) in found {
-            let taken = self.load_queue_record(id, position, &value, stored, out);
+            let taken = self.load_queue_record(id, position, &value, stored, sessions, out);
             if position >= begins {
                 (count, counted) = (count + 1, counted + taken);
             }
         }
-        let session = self.sessions.get_mut(id);
+        let session = sessions.get_mut(id);
         if let Some(persistent) = &mut session.persistent {
             persistent.is_unreadable = is_unreadable;
             persistent.stored_from = more.then_some(next);
@@ -132,7 +139,7 @@ impl Shard {
                 false => (0, 0),
             };
         }
-        self.sessions.drain_queue(id, out);
+        sessions.drain_queue(id, out);
     }
 
     /// Restores one record of a session's queue to memory. Returns the bytes of the message, as
@@ -143,6 +150,7 @@ impl Shard {
         position: u64,
         value: &[u8],
         stored: &dyn StoreReader,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> u64 {
         let Some((mut entry, body)) = records::read_queue(value) else { return 0 };
@@ -152,29 +160,29 @@ impl Shard {
         if message.is_none() && entry.state != SlotState::Released {
             // The body was removed with the last reference, and the store has that change without a
             // later change of this record: at QoS 2 the client may be waiting for PUBREL.
-            let Some(persistent) = &self.sessions.get(id).persistent else { return 0 };
+            let Some(persistent) = &sessions.get(id).persistent else { return 0 };
             if entry.qos != QoS::ExactlyOnce || position >= persistent.unsent_unread {
                 let number = persistent.number;
-                self.sessions.write_batch.remove_queue_record(QueueRecordId { number, position });
+                sessions.write_batch.remove_queue_record(QueueRecordId { number, position });
                 return 0;
             }
             entry.state = SlotState::Released;
         }
-        if self.drop_if_revoked(id, position, &entry, message.as_ref(), out) {
+        if self.drop_if_revoked(id, position, &entry, message.as_ref(), sessions, out) {
             return message_bytes;
         }
         let kept = match &message {
-            Some(message) => self.sessions.messages.keep(&mut message.draft()),
+            Some(message) => sessions.messages.keep(&mut message.draft()),
             None => PooledMessageId(NONE),
         };
-        let ids = self.sessions.keep_ids(&entry.ids);
-        let group = entry.group.as_ref().map_or(NONE, |group| self.sessions.keep_group(group));
+        let ids = sessions.keep_ids(&entry.ids);
+        let group = entry.group.as_ref().map_or(NONE, |group| sessions.keep_group(group));
         let mut slot = FlightSlot::new(kept, entry.qos, entry.retain, ids, group);
         slot.position = position as u32;
         slot.marks.set(SlotMarks::STORED);
         slot.marks.set(SlotMarks::WAITS);
         slot.state = entry.state;
-        let session = self.sessions.get_mut(id);
+        let session = sessions.get_mut(id);
         let window = session.window;
         let unsent = session.persistent.as_ref().map_or(0, |persistent| persistent.unsent_unread);
         if let Some(persistent) = &mut session.persistent
@@ -210,15 +218,21 @@ impl Shard {
 
     /// Whether a stored and never sent message only matched a subscription that the rules have
     /// revoked (`may_hold_revoked`).
-    fn is_revoked(&self, id: SessionId, position: u64, topic: &str) -> bool {
-        let session = self.sessions.get(id);
+    fn is_revoked(
+        &self,
+        id: SessionId,
+        position: u64,
+        topic: &str,
+        sessions: &SessionTable,
+    ) -> bool {
+        let session = sessions.get(id);
         let is_doubtful = session.persistent.as_ref().is_some_and(|persistent| {
             persistent.may_hold_revoked && position >= persistent.unsent_unread
         });
         is_doubtful
-            && self.options.permissions_at(session.listener).is_some()
+            && sessions.context.options.permissions_at(session.listener).is_some()
             && !session.client_id.starts_with(LINK_IDS)
-            && !self.has_subscription_for(id, topic)
+            && !self.has_subscription_for(id, topic, sessions)
     }
 
     fn drop_if_revoked(
@@ -227,19 +241,22 @@ impl Shard {
         position: u64,
         entry: &QueueRecord,
         message: Option<&Message>,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> bool {
         let own = message.filter(|_| entry.group.is_none());
-        if !own.is_some_and(|message| self.is_revoked(id, position, message.topic())) {
+        if !own.is_some_and(|message| self.is_revoked(id, position, message.topic(), sessions)) {
             return false;
         }
-        let Some(persistent) = &self.sessions.get(id).persistent else { return false };
+        let Some(persistent) = &sessions.get(id).persistent else { return false };
         let number = persistent.number;
-        self.sessions.write_batch.remove_queue_record(QueueRecordId { number, position });
-        self.sessions.note_drop(id, DropReason::Refused, 1, out);
+        sessions.write_batch.remove_queue_record(QueueRecordId { number, position });
+        sessions.note_drop(id, DropReason::Refused, 1, out);
         true
     }
+}
 
+impl SessionTable {
     /// Removes the queue of an ended session in pieces. Messages of groups go back to the groups.
     /// An unreadable record and the tombstone stay until the next start.
     fn collect_tombstone(
@@ -274,14 +291,14 @@ impl Shard {
             let group = record.and_then(|(entry, _)| Some(entry).filter(may_move)?.group);
             match (group, message) {
                 (Some(group), Some(message)) => {
-                    self.sessions.orphans.push((group, message, Some(origin)));
+                    self.orphans.push((group, message, Some(origin)));
                 }
-                _ => self.sessions.write_batch.remove_queue_record(origin),
+                _ => self.write_batch.remove_queue_record(origin),
             }
         }
         match ends {
             _ if !is_whole => {}
-            true => self.sessions.write_batch.push_change(
+            true => self.write_batch.push_change(
                 RecordSpace::Sessions,
                 records::tombstone_key(number),
                 None,
@@ -313,6 +330,7 @@ fn read_body(
 mod tests {
     use super::*;
     use crate::durability::write_batch::WriteBatch;
+    use crate::shard::Shard;
     use crate::{BrokerOptions, ConnId, Interest, MonotonicMs, ProcessMemory, ShardId};
     use std::sync::Arc;
 
@@ -355,9 +373,9 @@ mod tests {
         let mut shard = Shard::new(ShardId(0), 1, options, interest, memory, 1, 1, MonotonicMs(0));
         shard.sessions.write_batch = WriteBatch::open(2, 0);
         let mut out = Outbox::new(1);
-        shard.collect_tombstone(GRAVE, &OneRecordReader { is_readable: false }, &mut out);
+        shard.sessions.collect_tombstone(GRAVE, &OneRecordReader { is_readable: false }, &mut out);
         assert!(shard.sessions.write_batch.is_empty() && out.effects.is_empty());
-        shard.collect_tombstone(GRAVE, &OneRecordReader { is_readable: true }, &mut out);
+        shard.sessions.collect_tombstone(GRAVE, &OneRecordReader { is_readable: true }, &mut out);
         assert!(!shard.sessions.write_batch.is_empty());
     }
 
@@ -411,11 +429,11 @@ mod tests {
         let asks = |out: &mut Outbox| !std::mem::take(&mut out.effects).is_empty();
         shard.sessions.request_stored_queue(id, &mut out);
         assert!(asks(&mut out));
-        shard.load_stored_queue(id, &TornQueueReader, &mut out);
+        shard.routing.load_stored_queue(id, &TornQueueReader, &mut shard.sessions, &mut out);
         assert_eq!(unread(&shard), Some(2), "what comes now comes behind it");
         shard.sessions.request_stored_queue(id, &mut out);
         assert!(!asks(&mut out), "nobody asks again and again");
-        shard.resume_when_durable(ConnId(0), id);
+        shard.connections.resume_when_durable(ConnId(0), id, &mut shard.sessions);
         shard.sessions.request_stored_queue(id, &mut out);
         assert!(asks(&mut out));
     }
@@ -468,7 +486,7 @@ mod tests {
             records::queue_key(RecordNumber(7), 10),
             None,
         );
-        shard.load_stored_queue(id, &OldQueue, &mut Outbox::new(1));
+        shard.routing.load_stored_queue(id, &OldQueue, &mut shard.sessions, &mut Outbox::new(1));
         let persistent = shard.sessions.get(id).persistent.as_ref().expect("it lasts");
         assert_eq!((persistent.stored_from, persistent.spooled), (Some(5), 1));
     }

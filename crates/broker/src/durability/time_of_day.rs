@@ -2,6 +2,7 @@
 //! continues in the store from one process to the next and is not moved by corrections of the
 //! clock. The engine keeps the offset right; the time of day is used only in output.
 
+use crate::context::ShardContext;
 use crate::durability::records::{self, kind};
 use crate::durability::restore::RestoreError;
 use crate::durability::write_batch::{RecordSpace, StoreReader};
@@ -110,8 +111,8 @@ impl Shard {
     /// Sets the offset of the time of day to `MonotonicMs`. Returns the change if at least
     /// `STEP_MS`, because a person or service has then set the clock.
     pub fn set_time_of_day(&mut self, offset_ms: i64) -> Option<i64> {
-        let changed = offset_ms.wrapping_sub(self.time_of_day_offset_ms);
-        self.time_of_day_offset_ms = offset_ms;
+        let changed = offset_ms.wrapping_sub(self.sessions.context.time_of_day_offset_ms);
+        self.sessions.context.time_of_day_offset_ms = offset_ms;
         (changed.unsigned_abs() >= STEP_MS).then_some(changed)
     }
 
@@ -123,7 +124,9 @@ impl Shard {
             journal.push_change(RecordSpace::Sessions, vec![kind::CLOCK], Some(reading.encode()));
         }
     }
+}
 
+impl ShardContext {
     /// Converts a time of `MonotonicMs` to milliseconds since 1970, for people and other systems.
     pub(crate) fn time_of_day_ms(&self, at_ms: u64) -> i64 {
         i64::try_from(at_ms).unwrap_or(i64::MAX).saturating_add(self.time_of_day_offset_ms).max(0)

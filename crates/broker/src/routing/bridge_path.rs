@@ -23,10 +23,10 @@ impl Shard {
     /// whether it did. A message of 3.1.1 has no properties of its own.
     #[inline(never)]
     pub(crate) fn write_bridge_path(&mut self, conn: ConnId, id: SessionId) -> bool {
-        let is_bridge = self.conn(conn).is_some_and(|known| known.is_bridge);
+        let is_bridge = self.connections.conn(conn).is_some_and(|known| known.is_bridge);
         if is_bridge {
             let path = format!("{}@0", hop_name(&self.sessions.get(id).client_id));
-            let properties = &mut self.scratch.properties;
+            let properties = &mut self.routing.scratch.properties;
             properties.clear();
             Property::UserProperty(BRIDGE_PATH, &path).encode(properties);
         }

@@ -12,8 +12,10 @@ use crate::limits::{DELAY_S_MAX, DUE_PER_TICK};
 use crate::memory::cost;
 use crate::options::Durability;
 use crate::outbox::Outbox;
+use crate::routing::ShardRouting;
 use crate::routing::message::{IncomingPublish, Message};
 use crate::routing::publish::needs_durable_ack;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 use crate::timer::{ShardTimer, turn_of};
 use mqtt::QoS;
@@ -139,69 +141,35 @@ impl Shard {
         draft: &mut IncomingPublish<'_>,
         delay_s: u32,
     ) -> Result<(), Refusal> {
-        let due = MonotonicMs(self.now.0 + u64::from(delay_s) * 1000);
+        let due = MonotonicMs(self.sessions.context.now.0 + u64::from(delay_s) * 1000);
         draft.at = due;
         let message = draft.message().clone();
-        let mut one = DelayedMessage { by: self.delayed_publisher(id), message, key: None };
+        let mut one = DelayedMessage {
+            by: self.connections.delayed_publisher(id, &self.sessions),
+            message,
+            key: None,
+        };
         let is_kept = draft.durability != Durability::Memory && draft.qos != QoS::AtMostOnce;
-        if is_kept && self.store_is_full {
+        if is_kept && self.sessions.durability.store_is_full {
             return Err(Refusal::StoreFull);
         }
         let bytes = one.bytes();
-        let options = &self.options;
+        let options = &self.sessions.context.options;
         let most = (u64::from(options.delayed_messages_max), options.delayed_bytes_max);
         if self.sessions.would_elevate_pressure(bytes) {
             return Err(Refusal::QuotaExceeded);
         }
-        let has_part = self.delayed.has_room_for(&one, most, options.delayed_client_percent_max);
-        if !has_part || !self.ledger.add_delayed(bytes, most) {
+        let has_part =
+            self.routing.delayed.has_room_for(&one, most, options.delayed_client_percent_max);
+        if !has_part || !self.sessions.ledger.add_delayed(bytes, most) {
             return Err(Refusal::DelayedFull);
         }
         if is_kept {
-            one.key = Some(self.write_delayed(&one, draft.durability));
+            one.key = Some(self.sessions.write_delayed(&one, draft.durability));
         }
-        self.delayed.put(due, one);
-        self.set_delayed_timer();
+        self.routing.delayed.put(due, one);
+        self.routing.set_delayed_timer(&mut self.sessions);
         Ok(())
-    }
-
-    fn write_delayed(
-        &mut self,
-        one: &DelayedMessage,
-        durability: Durability,
-    ) -> (u8, RecordNumber) {
-        let journal = &mut self.sessions.write_batch;
-        let key = (kind::DELAYED_WITH_PUBLISHER, journal.allocate_number());
-        let value = records::delayed_value(&one.by, one.message.view().as_bytes());
-        journal.push_change(RecordSpace::Sessions, records::delayed_key(key.0, key.1), Some(value));
-        if durability == Durability::Sync {
-            journal.mark_urgent();
-            journal.stores_routed = true;
-        }
-        key
-    }
-
-    /// Restores a delayed message from the store. The message was acknowledged, so no bound
-    /// applies.
-    pub(crate) fn restore_delayed(
-        &mut self,
-        by: DelayedPublisher,
-        message: Message,
-        key: (u8, RecordNumber),
-    ) {
-        let due = message.view().at();
-        let one = DelayedMessage { by, message, key: Some(key) };
-        self.ledger.add_delayed(one.bytes(), (u64::MAX, u64::MAX));
-        self.delayed.put(due, one);
-        self.set_delayed_timer();
-    }
-
-    fn set_delayed_timer(&mut self) {
-        let Some(((due, _), _)) = self.delayed.waiting.first_key_value() else { return };
-        if self.delayed.timer_at.is_none_or(|at| *due < at || at <= self.now) {
-            self.delayed.timer_at = Some(*due);
-            self.timers.set(*due, ShardTimer::Delayed);
-        }
     }
 
     /// Publishes due messages, at most `DUE_PER_TICK` and while the outbox has room.
@@ -209,13 +177,13 @@ impl Shard {
         let mut room = DUE_PER_TICK;
         while room > 0
             && !out.is_full()
-            && let Some(one) = self.delayed.take_due(self.now)
+            && let Some(one) = self.routing.delayed.take_due(self.sessions.context.now)
         {
             room -= 1;
-            self.ledger.remove_delayed(one.bytes());
+            self.sessions.ledger.remove_delayed(one.bytes());
             self.publish_delayed(&one, out);
         }
-        self.set_delayed_timer();
+        self.routing.set_delayed_timer(&mut self.sessions);
     }
 
     /// Publishes a message and removes its record in the same batch, so that a power cut leaves
@@ -227,17 +195,63 @@ impl Shard {
         }
         let mut draft = one.message.view().draft();
         // The Message Expiry Interval starts at publication.
-        draft.at = self.now;
-        draft.retain =
-            draft.retain && self.options.retain_available && self.has_room_to_retain(draft.topic);
-        draft.durability = self.durability_of(draft.topic);
+        draft.at = self.sessions.context.now;
+        draft.retain = draft.retain
+            && self.sessions.context.options.retain_available
+            && self.routing.has_room_to_retain(draft.topic, &self.sessions);
+        draft.durability = self.sessions.durability_of(draft.topic);
         draft.exactly_once = needs_durable_ack(&draft);
-        let mut ruled = self.run_delayed_rules(&one.by, &draft, out);
+        let mut ruled =
+            self.rule_engine.run_delayed_rules(&one.by, &draft, &mut self.sessions, out);
         ruled.exactly_once = draft.exactly_once;
         // [MQTT-3.8.3-3]: No Local applies if the publisher's session is on this shard.
         let from = self.sessions.find(&one.by.client_id);
         self.retain_and_route(&ruled, from, &mut draft, out);
         self.publish_outputs(ruled, out);
+    }
+}
+
+impl SessionTable {
+    fn write_delayed(
+        &mut self,
+        one: &DelayedMessage,
+        durability: Durability,
+    ) -> (u8, RecordNumber) {
+        let journal = &mut self.write_batch;
+        let key = (kind::DELAYED_WITH_PUBLISHER, journal.allocate_number());
+        let value = records::delayed_value(&one.by, one.message.view().as_bytes());
+        journal.push_change(RecordSpace::Sessions, records::delayed_key(key.0, key.1), Some(value));
+        if durability == Durability::Sync {
+            journal.mark_urgent();
+            journal.stores_routed = true;
+        }
+        key
+    }
+}
+
+impl ShardRouting {
+    /// Restores a delayed message from the store. The message was acknowledged, so no bound
+    /// applies.
+    pub(crate) fn restore_delayed(
+        &mut self,
+        by: DelayedPublisher,
+        message: Message,
+        key: (u8, RecordNumber),
+        sessions: &mut SessionTable,
+    ) {
+        let due = message.view().at();
+        let one = DelayedMessage { by, message, key: Some(key) };
+        sessions.ledger.add_delayed(one.bytes(), (u64::MAX, u64::MAX));
+        self.delayed.put(due, one);
+        self.set_delayed_timer(sessions);
+    }
+
+    fn set_delayed_timer(&mut self, sessions: &mut SessionTable) {
+        let Some(((due, _), _)) = self.delayed.waiting.first_key_value() else { return };
+        if self.delayed.timer_at.is_none_or(|at| *due < at || at <= sessions.context.now) {
+            self.delayed.timer_at = Some(*due);
+            sessions.context.timers.set(*due, ShardTimer::Delayed);
+        }
     }
 }
 

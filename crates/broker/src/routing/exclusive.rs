@@ -4,12 +4,16 @@
 //! still subscribe to the plain filter.
 
 use crate::connection::conn::ConnState;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::refusal::Refusal;
+use crate::context::ShardContext;
 use crate::input::{SessionId, SessionRef, ShardMessage};
 use crate::memory::cost;
 use crate::outbox::{Effect, Outbox};
+use crate::routing::ShardRouting;
 use crate::routing::rewrite::is_special;
 use crate::routing::topics::SubscriptionFlags;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 use crate::statistics::broker_event::BrokerEvent;
 use foldhash::fast::FixedState;
@@ -70,7 +74,7 @@ impl ExclusiveFilters {
     }
 }
 
-impl Shard {
+impl ShardContext {
     pub(crate) fn permit_exclusive(&self, filter: &str) -> Result<(), Refusal> {
         if !self.options.exclusive_available {
             return Err(Refusal::ExclusiveUnsupported);
@@ -80,36 +84,34 @@ impl Shard {
             false => Ok(()),
         }
     }
+}
 
+impl ShardRouting {
     /// Claims an exclusive filter for a session, from this shard or from the filter's owner.
     pub(crate) fn claim_exclusive(
         &mut self,
         id: SessionId,
         known: &str,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> ClaimOutcome {
-        if self.has_exclusive(id, known) {
+        if sessions.has_exclusive(id, known) {
             return ClaimOutcome::Granted;
         }
-        let (filter, member) = (Arc::from(known), self.session_ref(id));
-        let owner = self.owner_of(known);
-        if owner != self.id {
+        let (filter, member) = (Arc::from(known), sessions.session_ref(id));
+        let owner = sessions.context.owner_of(known);
+        if owner != sessions.context.id {
             let claim = ShardMessage::ClaimExclusive { filter: Arc::clone(&filter), member };
             out.lanes[usize::from(owner.0)].push_back(claim);
             return ClaimOutcome::Pending(filter);
         }
         match self.exclusives.assign(&filter, member) {
             true => {
-                self.sessions.get_mut(id).extras().exclusives.push(filter);
+                sessions.get_mut(id).extras().exclusives.push(filter);
                 ClaimOutcome::Granted
             }
             false => ClaimOutcome::Taken,
         }
-    }
-
-    pub(crate) fn has_exclusive(&self, id: SessionId, known: &str) -> bool {
-        let extras = self.sessions.get(id).extras.as_ref();
-        extras.is_some_and(|extras| extras.exclusives.iter().any(|own| **own == *known))
     }
 
     /// Answers the claim of a session on another shard.
@@ -129,6 +131,75 @@ impl Shard {
         self.exclusives.unassign(filter, member);
     }
 
+    fn subscribe_claimed(
+        &mut self,
+        id: SessionId,
+        exclusive_claim: &ExclusiveClaim,
+        sessions: &mut SessionTable,
+    ) -> u8 {
+        let ExclusiveClaim { filter, options, subscription_id, .. } = exclusive_claim;
+        if !sessions.has_exclusive(id, filter) {
+            sessions.get_mut(id).extras().exclusives.push(filter.clone());
+        }
+        let (known, is_new) = self.subscribe_own(id, filter, *options, *subscription_id, sessions);
+        sessions.write_filter(id, filter, SubscriptionFlags::new(*options), *subscription_id);
+        self.start_retained_feed(
+            id,
+            known,
+            options.qos,
+            is_new,
+            *options,
+            *subscription_id,
+            sessions,
+        );
+        options.qos as u8
+    }
+
+    /// Releases the filter of an UNSUBSCRIBE, if the session had it exclusively.
+    pub(crate) fn release_exclusive(
+        &mut self,
+        id: SessionId,
+        known: &str,
+        sessions: &mut SessionTable,
+    ) {
+        let member = sessions.session_ref(id);
+        let Some(extras) = &mut sessions.get_mut(id).extras else { return };
+        if let Some(at) = extras.exclusives.iter().position(|own| **own == *known) {
+            let filter = extras.exclusives.swap_remove(at);
+            self.exclusives.released.push((filter, member));
+        }
+    }
+
+    /// Releases all exclusive filters of a session that ends.
+    pub(crate) fn release_exclusives(&mut self, id: SessionId, sessions: &mut SessionTable) {
+        let member = sessions.session_ref(id);
+        let Some(extras) = &mut sessions.get_mut(id).extras else { return };
+        let all = extras.exclusives.drain(..).map(|filter| (filter, member));
+        self.exclusives.released.extend(all);
+    }
+
+    /// Reports the filters released in this tick to their owners.
+    pub(crate) fn report_released(&mut self, sessions: &mut SessionTable, out: &mut Outbox) {
+        while let Some((filter, member)) = self.exclusives.released.pop() {
+            let owner = sessions.context.owner_of(&filter);
+            if owner == sessions.context.id {
+                self.exclusives.unassign(&filter, member);
+            } else {
+                let released = ShardMessage::ReleaseExclusive { filter, member };
+                out.lanes[usize::from(owner.0)].push_back(released);
+            }
+        }
+    }
+}
+
+impl SessionTable {
+    pub(crate) fn has_exclusive(&self, id: SessionId, known: &str) -> bool {
+        let extras = self.get(id).extras.as_ref();
+        extras.is_some_and(|extras| extras.exclusives.iter().any(|own| **own == *known))
+    }
+}
+
+impl Shard {
     /// Handles the answer of the filter's owner. If the session ended or no longer waits, a granted
     /// filter is released again.
     pub(crate) fn on_claim_answer(
@@ -140,13 +211,18 @@ impl Shard {
     ) {
         let id = member.session;
         let is_here = self.sessions.is_current(id, member.generation);
-        let claims = if is_here { self.take_claims(id, filter) } else { Vec::new() };
-        if is_granted && claims.is_empty() && !(is_here && self.has_exclusive(id, filter)) {
-            return self.exclusives.released.push((filter.clone(), member));
+        let claims = if is_here {
+            self.connections.take_claims(id, filter, &mut self.sessions)
+        } else {
+            Vec::new()
+        };
+        if is_granted && claims.is_empty() && !(is_here && self.sessions.has_exclusive(id, filter))
+        {
+            return self.routing.exclusives.released.push((filter.clone(), member));
         }
         for exclusive_claim in claims {
             let code = match is_granted {
-                true => self.subscribe_claimed(id, &exclusive_claim),
+                true => self.routing.subscribe_claimed(id, &exclusive_claim, &mut self.sessions),
                 false => Refusal::ExclusiveTaken.reason().code(),
             };
             let client_id = self.sessions.get(id).client_id.clone();
@@ -155,7 +231,8 @@ impl Shard {
                 filter: exclusive_claim.said,
                 code,
             });
-            let conn = self.sessions.get(id).conn().and_then(|conn| self.conn_mut(conn));
+            let conn =
+                self.sessions.get(id).conn().and_then(|conn| self.connections.conn_mut(conn));
             if let Some(ConnState::AwaitingSubAck { suback, .. }) =
                 conn.map(|known| &mut known.state)
             {
@@ -166,13 +243,20 @@ impl Shard {
             }
         }
         if is_here {
-            self.send_ready_suback(id, out);
+            self.connections.send_ready_suback(id, &mut self.sessions, out);
         }
     }
+}
 
+impl ConnectionTable {
     /// Takes the pending claims of a session to this filter out of its SUBACK.
-    fn take_claims(&mut self, id: SessionId, filter: &str) -> Vec<ExclusiveClaim> {
-        let conn = self.sessions.get(id).conn().and_then(|conn| self.conn_mut(conn));
+    fn take_claims(
+        &mut self,
+        id: SessionId,
+        filter: &str,
+        sessions: &mut SessionTable,
+    ) -> Vec<ExclusiveClaim> {
+        let conn = sessions.get(id).conn().and_then(|conn| self.conn_mut(conn));
         let Some(ConnState::AwaitingSubAck { suback, .. }) = conn.map(|known| &mut known.state)
         else {
             return Vec::new();
@@ -185,20 +269,14 @@ impl Shard {
         answered
     }
 
-    fn subscribe_claimed(&mut self, id: SessionId, exclusive_claim: &ExclusiveClaim) -> u8 {
-        let ExclusiveClaim { filter, options, subscription_id, .. } = exclusive_claim;
-        if !self.has_exclusive(id, filter) {
-            self.sessions.get_mut(id).extras().exclusives.push(filter.clone());
-        }
-        let (known, is_new) = self.subscribe_own(id, filter, *options, *subscription_id);
-        self.write_filter(id, filter, SubscriptionFlags::new(*options), *subscription_id);
-        self.start_retained_feed(id, known, options.qos, is_new, *options, *subscription_id);
-        options.qos as u8
-    }
-
     /// Sends the SUBACK once no group or claim is pending.
-    pub(crate) fn send_ready_suback(&mut self, id: SessionId, out: &mut Outbox) {
-        let Some(conn) = self.sessions.get(id).conn() else { return };
+    pub(crate) fn send_ready_suback(
+        &mut self,
+        id: SessionId,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        let Some(conn) = sessions.get(id).conn() else { return };
         let Some(known) = self.conn_mut(conn) else { return };
         let ConnState::AwaitingSubAck { session, suback } = &known.state else { return };
         let session = *session;
@@ -207,48 +285,17 @@ impl Shard {
         }
         let suback = std::mem::replace(&mut known.state, ConnState::Live { session });
         if let ConnState::AwaitingSubAck { suback, .. } = suback {
-            self.send_suback(conn, session, &suback, out);
+            self.send_suback(conn, session, &suback, sessions, out);
         }
         out.effects.push(Effect::Resume { conn });
-    }
-
-    /// Releases the filter of an UNSUBSCRIBE, if the session had it exclusively.
-    pub(crate) fn release_exclusive(&mut self, id: SessionId, known: &str) {
-        let member = self.session_ref(id);
-        let Some(extras) = &mut self.sessions.get_mut(id).extras else { return };
-        if let Some(at) = extras.exclusives.iter().position(|own| **own == *known) {
-            let filter = extras.exclusives.swap_remove(at);
-            self.exclusives.released.push((filter, member));
-        }
-    }
-
-    /// Releases all exclusive filters of a session that ends.
-    pub(crate) fn release_exclusives(&mut self, id: SessionId) {
-        let member = self.session_ref(id);
-        let Some(extras) = &mut self.sessions.get_mut(id).extras else { return };
-        let all = extras.exclusives.drain(..).map(|filter| (filter, member));
-        self.exclusives.released.extend(all);
-    }
-
-    /// Reports the filters released in this tick to their owners.
-    pub(crate) fn report_released(&mut self, out: &mut Outbox) {
-        while let Some((filter, member)) = self.exclusives.released.pop() {
-            let owner = self.owner_of(&filter);
-            if owner == self.id {
-                self.exclusives.unassign(&filter, member);
-            } else {
-                let released = ShardMessage::ReleaseExclusive { filter, member };
-                out.lanes[usize::from(owner.0)].push_back(released);
-            }
-        }
     }
 }
 
 /// Restores an exclusive subscription of a session from the store.
 pub(crate) fn restore_exclusive(shards: &mut [Shard], at: usize, id: SessionId, filter: &str) {
-    let (filter, member) = (Arc::from(filter), shards[at].session_ref(id));
-    let owner = usize::from(shards[at].owner_of(&filter).0);
-    if shards[owner].exclusives.assign(&filter, member) {
+    let (filter, member) = (Arc::from(filter), shards[at].sessions.session_ref(id));
+    let owner = usize::from(shards[at].sessions.context.owner_of(&filter).0);
+    if shards[owner].routing.exclusives.assign(&filter, member) {
         shards[at].sessions.get_mut(id).extras().exclusives.push(filter);
     }
 }

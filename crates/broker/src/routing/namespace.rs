@@ -12,10 +12,11 @@
 
 use crate::authorization::placeholders::NameVariable;
 use crate::connection::authentication::AuthOutcome;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::refusal::Refusal;
 use crate::input::ConnId;
 use crate::session::session_table::Session;
-use crate::shard::Shard;
+use crate::session::session_table::SessionTable;
 use mqtt::template::TextTemplate;
 use mqtt::{Property, SharedFilter};
 use std::borrow::Cow;
@@ -225,10 +226,14 @@ impl Session {
     }
 }
 
-impl Shard {
+impl ConnectionTable {
     /// Returns the namespace of a client whose CONNECT is being handled. The empty text is none.
     /// The namespace of the authenticator takes precedence over the option's.
-    pub(crate) fn namespace_at(&self, conn: ConnId) -> Result<Box<str>, Refusal> {
+    pub(crate) fn namespace_at(
+        &self,
+        conn: ConnId,
+        sessions: &SessionTable,
+    ) -> Result<Box<str>, Refusal> {
         let Some(known) = self.conn(conn) else { return Ok("".into()) };
         let peer = &known.peer;
         let grant = peer.auth_outcome().and_then(AuthOutcome::principal);
@@ -239,7 +244,7 @@ impl Shard {
                 Err(Refusal::NoNamespace)
             };
         }
-        let Some(namespace) = &self.options.options_of_peer(peer).namespace else {
+        let Some(namespace) = &sessions.context.options.options_of_peer(peer).namespace else {
             return Ok("".into());
         };
         let user = grant.and_then(|grant| grant.user.as_deref());

@@ -7,13 +7,15 @@
 use crate::authorization::authz::AclAction;
 use crate::authorization::placeholders::{NameTemplate, PlaceholderValues};
 use crate::caches;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::refusal::Refusal;
+use crate::context::ShardContext;
 use crate::input::{ConnId, SessionId};
 use crate::limits::LINK_IDS;
 use crate::routing::delayed;
 use crate::routing::exclusive::EXCLUSIVE;
 use crate::routing::namespace;
-use crate::shard::Shard;
+use crate::session::session_table::SessionTable;
 use mqtt::{Connect, SharedFilter, filter_matches};
 use regex::{Regex, RegexBuilder};
 use std::borrow::Cow;
@@ -89,7 +91,7 @@ pub(crate) fn is_special(name: &str) -> bool {
     prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-impl Shard {
+impl ShardContext {
     /// Returns the rewritten topic or filter, or `None` if no rule applies. A result which is not a
     /// valid name is refused.
     pub(crate) fn rewrite_name(
@@ -115,16 +117,19 @@ impl Shard {
         };
         text.map(Some).ok_or(refusal)
     }
+}
 
+impl ConnectionTable {
     /// Rewrites a filter. A prefix `$share/GROUP/` or `$exclusive/` stays in front of the new name.
     pub(crate) fn rewrite_filter<'a>(
         &self,
         id: SessionId,
         filter: &'a str,
+        sessions: &SessionTable,
     ) -> Result<Cow<'a, str>, Refusal> {
         // Links compare the topics they receive with the filters they sent.
-        let is_link = || self.sessions.get(id).client_id.starts_with(LINK_IDS);
-        if self.options.rewrites.is_empty() || is_link() {
+        let is_link = || sessions.get(id).client_id.starts_with(LINK_IDS);
+        if sessions.context.options.rewrites.is_empty() || is_link() {
             return Ok(Cow::Borrowed(filter));
         }
         let (front, inner) = match SharedFilter::parse(filter).ok().flatten() {
@@ -134,7 +139,11 @@ impl Shard {
                 None => (String::new(), filter),
             },
         };
-        let made = self.rewrite_name(AclAction::Subscribe, inner, &self.placeholder_values(id))?;
+        let made = sessions.context.rewrite_name(
+            AclAction::Subscribe,
+            inner,
+            &self.placeholder_values(id, sessions),
+        )?;
         Ok(made.map_or(Cow::Borrowed(filter), |made| Cow::Owned(front + &made)))
     }
 
@@ -144,17 +153,21 @@ impl Shard {
         conn: ConnId,
         client_id: &str,
         packet: &Connect<'_>,
+        sessions: &SessionTable,
     ) -> Result<Option<String>, Refusal> {
         let (Some(will), Some(known)) = (&packet.will, self.conn(conn)) else { return Ok(None) };
-        if self.options.rewrites.is_empty() {
+        if sessions.context.options.rewrites.is_empty() {
             return Ok(None);
         }
-        let rights = self.permissions_of(&known.peer);
+        let rights = sessions.context.permissions_of(&known.peer);
         let whom = PlaceholderValues::new(client_id, rights.as_deref(), Some(&known.peer));
-        let made = self.rewrite_name(AclAction::Publish, will.topic, &whom)?;
+        let made = sessions.context.rewrite_name(AclAction::Publish, will.topic, &whom)?;
         if let Some(made) = &made {
-            self.limits_at(conn).check_topic(made)?;
-            namespace::check_name(namespace::prefix_len(&self.namespace_at(conn)?), made)?;
+            self.limits_at(conn, sessions).check_topic(made)?;
+            namespace::check_name(
+                namespace::prefix_len(&self.namespace_at(conn, sessions)?),
+                made,
+            )?;
         }
         Ok(made)
     }

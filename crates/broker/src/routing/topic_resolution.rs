@@ -3,11 +3,13 @@
 
 use crate::authorization::authz::AclAction;
 use crate::connection::conn::CloseReason;
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::refusal::Refusal;
+use crate::context::ShardContext;
 use crate::input::{ConnId, SessionId};
 use crate::memory::SMALL_BYTES_MAX;
 use crate::routing::delayed;
-use crate::shard::Shard;
+use crate::session::session_table::SessionTable;
 use mqtt::{Property, Publish, Violation};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,22 +22,29 @@ pub(crate) struct ResolvedTopic<'a> {
     pub(crate) delay_s: u32,
 }
 
-impl Shard {
+impl ShardContext {
     /// Whether a name needs no resolution: no `$` prefix, and no rewrites are configured.
     #[inline]
     pub(crate) fn is_plain_topic(&self, name: &str) -> bool {
         !name.starts_with('$') && self.options.rewrites.is_empty()
     }
+}
 
+impl ConnectionTable {
     pub(crate) fn resolve_topic<'a>(
         &self,
         id: SessionId,
         name: &'a str,
+        sessions: &SessionTable,
     ) -> Result<ResolvedTopic<'a>, Refusal> {
         let (delay_s, topic) = delayed::split_delay(name)?;
-        let made = match self.options.rewrites.is_empty() {
+        let made = match sessions.context.options.rewrites.is_empty() {
             true => None,
-            false => self.rewrite_name(AclAction::Publish, topic, &self.placeholder_values(id))?,
+            false => sessions.context.rewrite_name(
+                AclAction::Publish,
+                topic,
+                &self.placeholder_values(id, sessions),
+            )?,
         };
         Ok(ResolvedTopic { topic: made.map_or(Cow::Borrowed(topic), Cow::Owned), delay_s })
     }
@@ -47,6 +56,7 @@ impl Shard {
         conn: ConnId,
         packet: &Publish<'_>,
         alias: Option<u16>,
+        sessions: &mut SessionTable,
     ) -> Result<Option<Arc<str>>, CloseReason> {
         let Some(alias) = alias else { return Ok(None) };
         let Some(known) = self.conn_mut(conn) else { return Ok(None) };
@@ -63,7 +73,7 @@ impl Shard {
         if known.aliases.get(place).and_then(Option::as_deref) == Some(packet.topic) {
             return Ok(None);
         }
-        self.set_alias(conn, place, packet.topic)?;
+        self.set_alias(conn, place, packet.topic, sessions)?;
         Ok(None)
     }
 
@@ -78,8 +88,14 @@ impl Shard {
 
     /// Sets a topic alias. The client relies on every alias it has set, so lack of memory ends the
     /// connection: `Refusal::QuotaExceeded` beyond `SMALL_BYTES_MAX` under high memory pressure.
-    fn set_alias(&mut self, conn: ConnId, place: usize, topic: &str) -> Result<(), Refusal> {
-        let tight = self.sessions.is_pressure_high();
+    fn set_alias(
+        &mut self,
+        conn: ConnId,
+        place: usize,
+        topic: &str,
+        sessions: &mut SessionTable,
+    ) -> Result<(), Refusal> {
+        let tight = sessions.is_pressure_high();
         let Some(known) = self.conn_mut(conn) else { return Ok(()) };
         let before = known.alias_bytes;
         if known.aliases.len() <= place {
@@ -90,7 +106,7 @@ impl Shard {
         known.alias_bytes += (topic.len() + ALIAS_BYTES) as u32;
         known.alias_bytes -= old.map_or(0, |old| old.len() + ALIAS_BYTES) as u32;
         let after = known.alias_bytes;
-        self.ledger.aliases = self.ledger.aliases + u64::from(after) - u64::from(before);
+        sessions.ledger.aliases = sessions.ledger.aliases + u64::from(after) - u64::from(before);
         if tight && after > before && after as usize > SMALL_BYTES_MAX {
             return Err(Refusal::QuotaExceeded);
         }

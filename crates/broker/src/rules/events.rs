@@ -4,12 +4,14 @@
 //! them.
 
 use super::{DEPTH_MAX, RuleClient, RuleOutcome, RuleTrigger, STEPS_OF_ALL, host_text};
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::refusal::Refusal;
 use crate::input::SessionId;
 use crate::limits::LINK_IDS;
 use crate::outbox::Outbox;
 use crate::routing::message::{IncomingPublish, Message};
 use crate::routing::namespace::split_client_id;
+use crate::rules::rule_engine::RuleEngine;
 use crate::session::delivery::Delivery;
 use crate::session::flight::granted_qos;
 use crate::session::session_table::SessionTable;
@@ -138,7 +140,7 @@ impl Shard {
     pub(crate) fn emit_events(&mut self, out: &mut Outbox) {
         let mut steps = STEPS_OF_ALL;
         for round in 0_u8.. {
-            self.collect_events(out);
+            self.rule_engine.collect_events(&mut self.connections, &mut self.sessions, out);
             let happened = std::mem::take(&mut self.sessions.event_queue.events);
             if happened.is_empty() {
                 break;
@@ -148,7 +150,13 @@ impl Shard {
                 out.events.extend(one.delivery_event());
                 let least = steps.max(STEPS_OF_EVENT);
                 let mut left = least;
-                let ruled = self.run_event_rules(one, depth, &mut left, out);
+                let ruled = self.rule_engine.run_event_rules(
+                    one,
+                    depth,
+                    &mut left,
+                    &mut self.sessions,
+                    out,
+                );
                 self.publish_outputs_within(ruled, &mut left, out);
                 steps = steps.saturating_sub(least - left);
             }
@@ -157,15 +165,18 @@ impl Shard {
                 break;
             }
         }
-        self.count_overflow(out);
-        self.pending_acks.requested.clear();
+        self.rule_engine.count_overflow(&mut self.sessions, out);
+        self.sessions.durability.pending_acks.requested.clear();
     }
+}
 
+impl RuleEngine {
     fn run_event_rules(
         &mut self,
         one: &RuleEvent,
         depth: u8,
         steps: &mut u64,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> RuleOutcome {
         let mut ruled = RuleOutcome::default();
@@ -173,7 +184,7 @@ impl Shard {
         let mut found = self.rule_index.rules_of_event(one.event).to_vec();
         let mut draft = match &one.message {
             Some(message) => message.draft(),
-            None => IncomingPublish::new("", b"", self.now),
+            None => IncomingPublish::new("", b"", sessions.context.now),
         };
         draft.qos = one.qos;
         // Without this check a rule whose own message is delivered would trigger itself for ever.
@@ -195,14 +206,19 @@ impl Shard {
             depth,
             event: Some(one),
         };
-        self.run_rules(&found, &looked, &mut ruled, out);
+        self.run_rules(&found, &looked, &mut ruled, sessions, out);
         *steps = ruled.budget.steps;
         ruled
     }
 
     /// Queues the events of each new [`BrokerEvent`], while the session still exists.
     #[cold]
-    pub(crate) fn collect_events(&mut self, out: &Outbox) {
+    pub(crate) fn collect_events(
+        &mut self,
+        connections: &mut ConnectionTable,
+        sessions: &mut SessionTable,
+        out: &Outbox,
+    ) {
         let from = std::mem::replace(&mut self.event_collector.events_seen, out.events.len());
         for broker_event in out.events.get(from..).unwrap_or_default() {
             for event in events_of(broker_event) {
@@ -210,24 +226,68 @@ impl Shard {
                 if self.rule_index.rules_of_event(event).is_empty() {
                     continue;
                 }
-                let happened = self.rule_event_of(event, broker_event);
-                self.sessions.event_queue.events.push(happened);
+                let happened = connections.rule_event_of(event, broker_event, sessions);
+                sessions.event_queue.events.push(happened);
             }
         }
     }
 
-    fn rule_event_of(&self, event: usize, broker_event: &BrokerEvent) -> RuleEvent {
+    /// Handles an event of a link, which only the control plane observes.
+    pub(crate) fn on_link_event(&mut self, told: LinkEvent, sessions: &mut SessionTable) {
+        let Some(event) =
+            event_index(told.event).filter(|at| !self.rule_index.rules_of_event(*at).is_empty())
+        else {
+            return;
+        };
+        let more = told.fields.into_iter();
+        let more = more.map(|(name, value)| (name, Value::Text(value.into()))).collect();
+        let (who, qos) = (RuleClient::default(), QoS::AtMostOnce);
+        let happened = RuleEvent {
+            event,
+            client: who,
+            extra_fields: more,
+            message: None,
+            qos,
+            reported_client_id: None,
+        };
+        sessions.event_queue.events.push(happened);
+    }
+
+    /// Counts events beyond the bound as failures of their rules, and reports `DeliveriesSkipped`.
+    fn count_overflow(&mut self, sessions: &mut SessionTable, out: &mut Outbox) {
+        for (event, count) in
+            std::mem::take(&mut sessions.event_queue.overflow_counts).into_iter().enumerate()
+        {
+            for &at in self.rule_index.rules_of_event(event).iter().filter(|_| count > 0) {
+                self.rule_index.all[at as usize].metrics.count_failures("events", count);
+            }
+            if count > 0 && sessions.context.options.event_options.delivery.has(EVENTS[event].name)
+            {
+                out.events
+                    .push(BrokerEvent::DeliveriesSkipped { event: EVENTS[event].label, count });
+            }
+        }
+    }
+}
+
+impl ConnectionTable {
+    fn rule_event_of(
+        &self,
+        event: usize,
+        broker_event: &BrokerEvent,
+        sessions: &SessionTable,
+    ) -> RuleEvent {
         let whole = broker_event.client_id().unwrap_or_default();
         let (namespace, said) = split_client_id(whole);
-        let session = self.sessions.find(whole).filter(|_| !whole.is_empty());
-        let mut who = session.map(|id| self.rule_client_of(id)).unwrap_or_default();
+        let session = sessions.find(whole).filter(|_| !whole.is_empty());
+        let mut who = session.map(|id| self.rule_client_of(id, sessions)).unwrap_or_default();
         who.client_id = said.into();
         let mut more = broker_event.fields();
-        let now = self.time_of_day_ms(self.now.0);
+        let now = sessions.context.time_of_day_ms(sessions.context.now.0);
         match broker_event {
             BrokerEvent::Connected { peer, .. } => {
                 who.address = Some(host_text(*peer));
-                let expiry_s = session.map_or(0, |id| self.sessions.get(id).expiry_s);
+                let expiry_s = session.map_or(0, |id| sessions.get(id).expiry_s);
                 more.push(("expiry_interval", Value::Int(expiry_s.into())));
                 more.push(("connected_at", Value::Int(now)));
                 more.push(("reason_code", Value::text("success")));
@@ -256,28 +316,9 @@ impl Shard {
             reported_client_id: None,
         }
     }
+}
 
-    /// Handles an event of a link, which only the control plane observes.
-    pub(crate) fn on_link_event(&mut self, told: LinkEvent) {
-        let Some(event) =
-            event_index(told.event).filter(|at| !self.rule_index.rules_of_event(*at).is_empty())
-        else {
-            return;
-        };
-        let more = told.fields.into_iter();
-        let more = more.map(|(name, value)| (name, Value::Text(value.into()))).collect();
-        let (who, qos) = (RuleClient::default(), QoS::AtMostOnce);
-        let happened = RuleEvent {
-            event,
-            client: who,
-            extra_fields: more,
-            message: None,
-            qos,
-            reported_client_id: None,
-        };
-        self.sessions.event_queue.events.push(happened);
-    }
-
+impl SessionTable {
     /// Reports `message/dropped` for a published message without a receiver.
     #[cold]
     pub(crate) fn on_message_dropped(
@@ -286,8 +327,8 @@ impl Shard {
         draft: &mut IncomingPublish<'_>,
         why: &'static str,
     ) {
-        if self.sessions.event_queue.filter.dropped {
-            self.sessions.on_event(id, "message/dropped", draft.qos, Some(why), draft);
+        if self.event_queue.filter.dropped {
+            self.on_event(id, "message/dropped", draft.qos, Some(why), draft);
         }
     }
 
@@ -299,24 +340,9 @@ impl Shard {
         packet: &Publish<'_>,
         drop: DropReason,
     ) {
-        let mut draft = IncomingPublish::new(packet.topic, packet.payload, self.now);
+        let mut draft = IncomingPublish::new(packet.topic, packet.payload, self.context.now);
         (draft.qos, draft.retain) = (packet.qos, packet.retain);
         self.on_message_dropped(id, &mut draft, drop.name());
-    }
-
-    /// Counts events beyond the bound as failures of their rules, and reports `DeliveriesSkipped`.
-    fn count_overflow(&mut self, out: &mut Outbox) {
-        for (event, count) in
-            std::mem::take(&mut self.sessions.event_queue.overflow_counts).into_iter().enumerate()
-        {
-            for &at in self.rule_index.rules_of_event(event).iter().filter(|_| count > 0) {
-                self.rule_index.all[at as usize].metrics.count_failures("events", count);
-            }
-            if count > 0 && self.options.event_options.delivery.has(EVENTS[event].name) {
-                out.events
-                    .push(BrokerEvent::DeliveriesSkipped { event: EVENTS[event].label, count });
-            }
-        }
     }
 }
 

@@ -6,13 +6,17 @@
 //! rules except the one that made an output receive it, in chains of at most `DEPTH_MAX` rules.
 //! Failures of rules do not affect the input message; only `RuleActions::drops_message` does.
 
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::peer::PeerAddress;
 use crate::input::SessionId;
 use crate::outbox::Outbox;
+use crate::routing::ShardRouting;
 use crate::routing::delayed::DelayedPublisher;
 use crate::routing::message::IncomingPublish;
 use crate::routing::namespace::split_client_id;
 use crate::routing::topics::{FilterId, FilterIndex};
+use crate::rules::rule_engine::RuleEngine;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 use crate::statistics::broker_event::BrokerEvent;
 use mqtt::{Properties, QoS};
@@ -23,6 +27,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) mod events;
 mod prefix_filter;
+pub(crate) mod rule_engine;
 mod rule_metrics;
 mod rule_output;
 pub(crate) mod windows;
@@ -248,7 +253,7 @@ pub(crate) struct RuleClient {
 }
 
 /// Input of the rules: a message or an event.
-struct RuleTrigger<'a> {
+pub(crate) struct RuleTrigger<'a> {
     /// The message. Topic and payload are empty for an event without a message.
     draft: &'a IncomingPublish<'a>,
     client: &'a RuleClient,
@@ -280,21 +285,284 @@ const STEPS_OF_ALL: u64 = 1_600_000;
 /// Number of runs per timed run.
 const RUNS_PER_SAMPLE: u64 = 16;
 
-impl Shard {
+impl RuleEngine {
     /// Replaces the index after a reload if `BrokerOptions::rules` changed.
-    pub(crate) fn reload_rules(&mut self) {
-        if !Arc::ptr_eq(&self.rule_index.all, &self.options.rules) {
-            self.rule_index = RuleIndex::new(self.next_random(), self.options.rules.clone());
-            self.reload_windows();
+    pub(crate) fn reload_rules(&mut self, sessions: &mut SessionTable) {
+        if !Arc::ptr_eq(&self.rule_index.all, &sessions.context.options.rules) {
+            self.rule_index = RuleIndex::new(
+                sessions.context.next_random(),
+                sessions.context.options.rules.clone(),
+            );
+            self.reload_windows(sessions);
         }
-        self.reload_event_filter();
+        self.reload_event_filter(sessions);
     }
 
-    pub(crate) fn reload_event_filter(&mut self) {
-        self.sessions.event_queue.filter =
-            self.rule_index.event_filter(self.options.event_options.delivery);
+    pub(crate) fn reload_event_filter(&mut self, sessions: &mut SessionTable) {
+        sessions.event_queue.filter =
+            self.rule_index.event_filter(sessions.context.options.event_options.delivery);
     }
 
+    /// Applies the rules to a PUBLISH or a will of a session.
+    pub(crate) fn run_message_rules(
+        &mut self,
+        from: SessionId,
+        draft: &IncomingPublish<'_>,
+        is_dup: bool,
+        connections: &ConnectionTable,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) -> RuleOutcome {
+        let who = |engine: &RuleEngine, sessions: &mut SessionTable, found: &[u32]| {
+            engine.rule_client_for(from, found, connections, sessions)
+        };
+        self.run_topic_rules(draft, is_dup, who, sessions, out)
+    }
+
+    /// Runs the rules for a delayed message. `by` replaces the session, which may have ended.
+    pub(crate) fn run_delayed_rules(
+        &mut self,
+        by: &DelayedPublisher,
+        draft: &IncomingPublish<'_>,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) -> RuleOutcome {
+        let who = |_: &RuleEngine, sessions: &mut SessionTable, _: &[u32]| RuleClient {
+            client_id: split_client_id(&by.client_id).1.into(),
+            user: by.user.clone(),
+            address: by.address.as_deref().map(Into::into),
+            id: format!("{:016x}", sessions.context.next_random()),
+        };
+        self.run_topic_rules(draft, false, who, sessions, out)
+    }
+
+    fn run_topic_rules(
+        &mut self,
+        draft: &IncomingPublish<'_>,
+        is_dup: bool,
+        who: impl FnOnce(&RuleEngine, &mut SessionTable, &[u32]) -> RuleClient,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) -> RuleOutcome {
+        let mut ruled = RuleOutcome { publisher: draft.publisher, ..RuleOutcome::default() };
+        ruled.budget.steps = STEPS_OF_ALL;
+        let found = self.rule_index.rules_of_topic(draft.topic);
+        if !found.is_empty() {
+            let who = &who(self, sessions, &found);
+            let looked = RuleTrigger { draft, client: who, is_dup, depth: 0, event: None };
+            self.run_rules(&found, &looked, &mut ruled, sessions, out);
+        }
+        ruled
+    }
+
+    pub(crate) fn run_rules(
+        &mut self,
+        found: &[u32],
+        looked: &RuleTrigger<'_>,
+        ruled: &mut RuleOutcome,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        let all = self.rule_index.all.clone();
+        let more = looked.event.map(RuleEvent::fields).unwrap_or_default();
+        let mut rows = Vec::new();
+        for &at in found {
+            let rule = &all[at as usize];
+            let chance = if rule.plan.reads().chance { sessions.context.next_random() } else { 0 };
+            let seen = RuleInput { chance, ..self.rule_input(looked, &more, sessions) };
+            rows.clear();
+            rule.metrics.matched.fetch_add(1, Relaxed);
+            // A bound per rule, so that a slow rule leaves steps for the rules behind it.
+            let of_all = ruled.budget.steps;
+            ruled.budget.steps = of_all.min(Budget::default().steps);
+            let (before, began) = (ruled.budget.steps, self.start_sample());
+            let done = match rule.plan.window() {
+                None => {
+                    let done = rule.plan.run(&seen, &mut ruled.budget, &mut rows);
+                    rule.metrics.steps.fetch_add(before - ruled.budget.steps, Relaxed);
+                    done
+                }
+                Some(_) => {
+                    self.offer_to_window(at, rule, &seen, looked.depth, ruled, sessions, out);
+                    Ok(())
+                }
+            };
+            match done {
+                Err(failed) => self.note_rule_failure(rule, &failed, sessions, out),
+                Ok(()) if rows.is_empty() => {}
+                // The chain has reached its longest allowed depth.
+                Ok(()) if looked.depth >= DEPTH_MAX => rule.metrics.count_failure("loop"),
+                Ok(()) => {
+                    rule.metrics.passed.fetch_add(1, Relaxed);
+                    ruled.passed = true;
+                    self.run_actions(rule, at, &rows, looked, ruled, sessions, out);
+                }
+            }
+            ruled.budget.steps = of_all - (before - ruled.budget.steps);
+            if let Some(began) = began {
+                let took = (self.event_collector.stopwatch)().saturating_sub(began);
+                rule.metrics.ns.fetch_add(took * RUNS_PER_SAMPLE, Relaxed);
+            }
+        }
+    }
+
+    /// Reads the stopwatch if this run is timed. Not every run is, since two readings take as long
+    /// as some runs.
+    fn start_sample(&mut self) -> Option<u64> {
+        self.rule_index.runs = self.rule_index.runs.wrapping_add(1);
+        self.rule_index.runs.is_multiple_of(RUNS_PER_SAMPLE).then(self.event_collector.stopwatch)
+    }
+
+    /// Whether an output of a rule may need a record in the store.
+    #[cold]
+    pub(crate) fn rules_need_store(
+        &mut self,
+        topic: &str,
+        qos: QoS,
+        retain: bool,
+        routing: &mut ShardRouting,
+        sessions: &mut SessionTable,
+    ) -> bool {
+        let own = sessions.durability.lasting_sessions > 0;
+        let lasts = own
+            || (0..sessions.context.shards as u8)
+                .any(|shard| routing.interest.has_persistent(shard));
+        let found = self.rule_index.rules_of_topic(topic);
+        found.iter().any(|&at| {
+            let rule = &self.rule_index.all[at as usize];
+            // The output of a window comes later.
+            let mut makes = rule.actions.publish_actions().filter(|_| rule.plan.window().is_none());
+            makes.any(|(link, made)| {
+                let waits = made.qos.unwrap_or(qos) != QoS::AtMostOnce;
+                (link.is_none() && made.retain.unwrap_or(retain)) || (waits && lasts)
+            })
+        })
+    }
+
+    /// Returns the trigger as fields.
+    fn rule_input<'a>(
+        &self,
+        looked: &RuleTrigger<'a>,
+        more: &'a [(&'a str, rules::Value<'a>)],
+        sessions: &SessionTable,
+    ) -> RuleInput<'a> {
+        let RuleTrigger { draft, client: who, .. } = *looked;
+        let event = looked.event.map(|happened| &EVENTS[happened.event]);
+        RuleInput {
+            event: event.map_or(RuleInput::default().event, |event| event.label),
+            has_message: event.is_none_or(|event| event.has_message),
+            topic: draft.topic,
+            payload: draft.payload,
+            qos: draft.qos as u8,
+            retain: draft.retain,
+            dup: looked.is_dup,
+            clientid: &who.client_id,
+            username: who.user.as_deref(),
+            peerhost: who.address.as_deref(),
+            properties: Properties::trusted(draft.properties),
+            id: &who.id,
+            timestamp_ms: sessions.context.time_of_day_ms(sessions.context.now.0),
+            now_ms: sessions.context.time_of_day_ms(sessions.context.now.0),
+            extra_fields: more,
+            ..RuleInput::default()
+        }
+    }
+
+    pub(crate) fn run_actions(
+        &mut self,
+        rule: &Rule,
+        by: u32,
+        rows: &[ValueMap<'_>],
+        looked: &RuleTrigger<'_>,
+        ruled: &mut RuleOutcome,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        ruled.drops_message |= rule.actions.drops_message;
+        for row in rows {
+            if rule.actions.logs_rows
+                && let Some(withheld) = self.count_rule_event(sessions)
+            {
+                let (rule, row) = (rule.name.clone(), row.to_string().into());
+                out.events.push(BrokerEvent::RulePrinted { rule, row, withheld });
+            }
+            for (link, publishing) in rule.actions.publish_actions() {
+                if sessions.is_pressure_critical() {
+                    rule.metrics.count_failure("memory");
+                    continue;
+                }
+                let of =
+                    OutputContext { draft: looked.draft, name: looked.default_topic(rule), link };
+                match publishing.build_output(
+                    row,
+                    &of,
+                    &sessions.context.options,
+                    &mut ruled.budget,
+                ) {
+                    Ok(made) => {
+                        if link.is_none() {
+                            rule.metrics.published.fetch_add(1, Relaxed);
+                        }
+                        ruled.outputs.push(RuleOutput {
+                            rule: by,
+                            depth: looked.depth + 1,
+                            ..made
+                        });
+                    }
+                    Err(RuleOutputError::Failed(failed)) => {
+                        return self.note_rule_failure(rule, &failed, sessions, out);
+                    }
+                    Err(RuleOutputError::Rejected(why)) => rule.metrics.count_failure(why),
+                }
+            }
+        }
+    }
+
+    /// Counts a log event of rules. If the event may be reported, returns the number of events
+    /// withheld since the last report.
+    fn count_rule_event(&mut self, sessions: &mut SessionTable) -> Option<u64> {
+        let count = self.rule_log_limiter.count(1, sessions.context.now);
+        if count.is_none() {
+            sessions.context.plan_event_flush();
+        }
+        count.map(|count| count - 1)
+    }
+
+    pub(crate) fn note_rule_failure(
+        &mut self,
+        rule: &Rule,
+        failed: &RunError,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        rule.metrics.count_failure(failed.reason());
+        if let Some(withheld) = self.count_rule_event(sessions) {
+            let (rule, why) = (rule.name.clone(), failed.to_string().into());
+            out.events.push(BrokerEvent::RuleFailed { rule, why, withheld });
+        }
+    }
+
+    /// Returns the publisher's data. User, address and message id are only looked up if a rule in
+    /// `found` reads them.
+    fn rule_client_for(
+        &self,
+        id: SessionId,
+        found: &[u32],
+        connections: &ConnectionTable,
+        sessions: &mut SessionTable,
+    ) -> RuleClient {
+        let all = self.rule_index.all.clone();
+        let reads = found.iter().any(|&at| all[at as usize].plan.reads().publisher);
+        if !reads {
+            let client_id = sessions.get(id).own_client_id().into();
+            return RuleClient { client_id, ..RuleClient::default() };
+        }
+        let id_of_message = format!("{:016x}", sessions.context.next_random());
+        RuleClient { id: id_of_message, ..connections.rule_client_of(id, sessions) }
+    }
+}
+
+impl Shard {
     /// Applies the rules to a message, stores and routes it, then publishes the rules' outputs.
     /// Returns whether a subscriber or a rule matched.
     #[inline]
@@ -305,13 +573,20 @@ impl Shard {
         is_dup: bool,
         out: &mut Outbox,
     ) -> bool {
-        let ruled = match self.rule_index.is_empty() {
+        let ruled = match self.rule_engine.rule_index.is_empty() {
             true => RuleOutcome::default(),
-            false => self.run_message_rules(id, draft, is_dup, out),
+            false => self.rule_engine.run_message_rules(
+                id,
+                draft,
+                is_dup,
+                &self.connections,
+                &mut self.sessions,
+                out,
+            ),
         };
         let matched = self.retain_and_route(&ruled, Some(id), draft, out) | ruled.passed;
         if ruled.has_outputs() {
-            let once = draft.qos == QoS::ExactlyOnce && self.waits_for_store(id);
+            let once = draft.qos == QoS::ExactlyOnce && self.sessions.waits_for_store(id);
             self.publish_outputs(RuleOutcome { exactly_once: once, ..ruled }, out);
         }
         matched
@@ -330,253 +605,37 @@ impl Shard {
         if ruled.drops_message {
             return false;
         }
-        if !self.options.caches.is_empty() {
-            self.store_in_caches(draft, out);
+        if !self.sessions.context.options.caches.is_empty() {
+            self.caches.store_in_caches(draft, &mut self.sessions, out);
         }
         // [MQTT-3.3.1-8]
         if draft.retain {
-            self.retain_message(draft, out);
+            self.routing.retain_message(draft, &mut self.sessions, out);
         }
-        self.route_message(from, draft, out)
-    }
-
-    /// Applies the rules to a PUBLISH or a will of a session.
-    pub(crate) fn run_message_rules(
-        &mut self,
-        from: SessionId,
-        draft: &IncomingPublish<'_>,
-        is_dup: bool,
-        out: &mut Outbox,
-    ) -> RuleOutcome {
-        self.run_topic_rules(draft, is_dup, |shard, found| shard.rule_client_for(from, found), out)
-    }
-
-    /// Runs the rules for a delayed message. `by` replaces the session, which may have ended.
-    pub(crate) fn run_delayed_rules(
-        &mut self,
-        by: &DelayedPublisher,
-        draft: &IncomingPublish<'_>,
-        out: &mut Outbox,
-    ) -> RuleOutcome {
-        let who = |shard: &mut Shard, _: &[u32]| RuleClient {
-            client_id: split_client_id(&by.client_id).1.into(),
-            user: by.user.clone(),
-            address: by.address.as_deref().map(Into::into),
-            id: format!("{:016x}", shard.next_random()),
-        };
-        self.run_topic_rules(draft, false, who, out)
-    }
-
-    /// Returns the publisher's data to store with a delayed message.
-    pub(crate) fn delayed_publisher(&self, id: SessionId) -> DelayedPublisher {
-        let RuleClient { user, address, .. } = self.rule_client_of(id);
-        let client_id = self.sessions.get(id).client_id.clone();
-        DelayedPublisher { client_id, user, address: address.map(Into::into) }
-    }
-
-    fn run_topic_rules(
-        &mut self,
-        draft: &IncomingPublish<'_>,
-        is_dup: bool,
-        who: impl FnOnce(&mut Shard, &[u32]) -> RuleClient,
-        out: &mut Outbox,
-    ) -> RuleOutcome {
-        let mut ruled = RuleOutcome { publisher: draft.publisher, ..RuleOutcome::default() };
-        ruled.budget.steps = STEPS_OF_ALL;
-        let found = self.rule_index.rules_of_topic(draft.topic);
-        if !found.is_empty() {
-            let who = &who(self, &found);
-            let looked = RuleTrigger { draft, client: who, is_dup, depth: 0, event: None };
-            self.run_rules(&found, &looked, &mut ruled, out);
-        }
-        ruled
-    }
-
-    fn run_rules(
-        &mut self,
-        found: &[u32],
-        looked: &RuleTrigger<'_>,
-        ruled: &mut RuleOutcome,
-        out: &mut Outbox,
-    ) {
-        let all = self.rule_index.all.clone();
-        let more = looked.event.map(RuleEvent::fields).unwrap_or_default();
-        let mut rows = Vec::new();
-        for &at in found {
-            let rule = &all[at as usize];
-            let chance = if rule.plan.reads().chance { self.next_random() } else { 0 };
-            let seen = RuleInput { chance, ..self.rule_input(looked, &more) };
-            rows.clear();
-            rule.metrics.matched.fetch_add(1, Relaxed);
-            // A bound per rule, so that a slow rule leaves steps for the rules behind it.
-            let of_all = ruled.budget.steps;
-            ruled.budget.steps = of_all.min(Budget::default().steps);
-            let (before, began) = (ruled.budget.steps, self.start_sample());
-            let done = match rule.plan.window() {
-                None => {
-                    let done = rule.plan.run(&seen, &mut ruled.budget, &mut rows);
-                    rule.metrics.steps.fetch_add(before - ruled.budget.steps, Relaxed);
-                    done
-                }
-                Some(_) => {
-                    self.offer_to_window(at, rule, &seen, looked.depth, ruled, out);
-                    Ok(())
-                }
-            };
-            match done {
-                Err(failed) => self.note_rule_failure(rule, &failed, out),
-                Ok(()) if rows.is_empty() => {}
-                // The chain has reached its longest allowed depth.
-                Ok(()) if looked.depth >= DEPTH_MAX => rule.metrics.count_failure("loop"),
-                Ok(()) => {
-                    rule.metrics.passed.fetch_add(1, Relaxed);
-                    ruled.passed = true;
-                    self.run_actions(rule, at, &rows, looked, ruled, out);
-                }
-            }
-            ruled.budget.steps = of_all - (before - ruled.budget.steps);
-            if let Some(began) = began {
-                let took = (self.event_collector.stopwatch)().saturating_sub(began);
-                rule.metrics.ns.fetch_add(took * RUNS_PER_SAMPLE, Relaxed);
-            }
-        }
-    }
-
-    /// Reads the stopwatch if this run is timed. Not every run is, since two readings take as long
-    /// as some runs.
-    fn start_sample(&mut self) -> Option<u64> {
-        self.rule_index.runs = self.rule_index.runs.wrapping_add(1);
-        self.rule_index.runs.is_multiple_of(RUNS_PER_SAMPLE).then(self.event_collector.stopwatch)
+        self.routing.route_message(from, draft, &mut self.sessions, out)
     }
 
     /// Sets the source of nanoseconds for the time which rules take.
     pub fn time_rules(&mut self, stopwatch: fn() -> u64) {
-        self.event_collector.stopwatch = stopwatch;
+        self.rule_engine.event_collector.stopwatch = stopwatch;
     }
+}
 
-    /// Whether an output of a rule may need a record in the store.
-    #[cold]
-    pub(crate) fn rules_need_store(&mut self, topic: &str, qos: QoS, retain: bool) -> bool {
-        let own = self.lasting_sessions > 0;
-        let lasts = own || (0..self.shards as u8).any(|shard| self.interest.has_persistent(shard));
-        let found = self.rule_index.rules_of_topic(topic);
-        found.iter().any(|&at| {
-            let rule = &self.rule_index.all[at as usize];
-            // The output of a window comes later.
-            let mut makes = rule.actions.publish_actions().filter(|_| rule.plan.window().is_none());
-            makes.any(|(link, made)| {
-                let waits = made.qos.unwrap_or(qos) != QoS::AtMostOnce;
-                (link.is_none() && made.retain.unwrap_or(retain)) || (waits && lasts)
-            })
-        })
-    }
-
-    /// Returns the trigger as fields.
-    fn rule_input<'a>(
+impl ConnectionTable {
+    /// Returns the publisher's data to store with a delayed message.
+    pub(crate) fn delayed_publisher(
         &self,
-        looked: &RuleTrigger<'a>,
-        more: &'a [(&'a str, rules::Value<'a>)],
-    ) -> RuleInput<'a> {
-        let RuleTrigger { draft, client: who, .. } = *looked;
-        let event = looked.event.map(|happened| &EVENTS[happened.event]);
-        RuleInput {
-            event: event.map_or(RuleInput::default().event, |event| event.label),
-            has_message: event.is_none_or(|event| event.has_message),
-            topic: draft.topic,
-            payload: draft.payload,
-            qos: draft.qos as u8,
-            retain: draft.retain,
-            dup: looked.is_dup,
-            clientid: &who.client_id,
-            username: who.user.as_deref(),
-            peerhost: who.address.as_deref(),
-            properties: Properties::trusted(draft.properties),
-            id: &who.id,
-            timestamp_ms: self.time_of_day_ms(self.now.0),
-            now_ms: self.time_of_day_ms(self.now.0),
-            extra_fields: more,
-            ..RuleInput::default()
-        }
-    }
-
-    fn run_actions(
-        &mut self,
-        rule: &Rule,
-        by: u32,
-        rows: &[ValueMap<'_>],
-        looked: &RuleTrigger<'_>,
-        ruled: &mut RuleOutcome,
-        out: &mut Outbox,
-    ) {
-        ruled.drops_message |= rule.actions.drops_message;
-        for row in rows {
-            if rule.actions.logs_rows
-                && let Some(withheld) = self.count_rule_event()
-            {
-                let (rule, row) = (rule.name.clone(), row.to_string().into());
-                out.events.push(BrokerEvent::RulePrinted { rule, row, withheld });
-            }
-            for (link, publishing) in rule.actions.publish_actions() {
-                if self.sessions.is_pressure_critical() {
-                    rule.metrics.count_failure("memory");
-                    continue;
-                }
-                let of =
-                    OutputContext { draft: looked.draft, name: looked.default_topic(rule), link };
-                match publishing.build_output(row, &of, &self.options, &mut ruled.budget) {
-                    Ok(made) => {
-                        if link.is_none() {
-                            rule.metrics.published.fetch_add(1, Relaxed);
-                        }
-                        ruled.outputs.push(RuleOutput {
-                            rule: by,
-                            depth: looked.depth + 1,
-                            ..made
-                        });
-                    }
-                    Err(RuleOutputError::Failed(failed)) => {
-                        return self.note_rule_failure(rule, &failed, out);
-                    }
-                    Err(RuleOutputError::Rejected(why)) => rule.metrics.count_failure(why),
-                }
-            }
-        }
-    }
-
-    /// Counts a log event of rules. If the event may be reported, returns the number of events
-    /// withheld since the last report.
-    fn count_rule_event(&mut self) -> Option<u64> {
-        let count = self.rule_log_limiter.count(1, self.now);
-        if count.is_none() {
-            self.plan_event_flush();
-        }
-        count.map(|count| count - 1)
-    }
-
-    fn note_rule_failure(&mut self, rule: &Rule, failed: &RunError, out: &mut Outbox) {
-        rule.metrics.count_failure(failed.reason());
-        if let Some(withheld) = self.count_rule_event() {
-            let (rule, why) = (rule.name.clone(), failed.to_string().into());
-            out.events.push(BrokerEvent::RuleFailed { rule, why, withheld });
-        }
-    }
-
-    /// Returns the publisher's data. User, address and message id are only looked up if a rule in
-    /// `found` reads them.
-    fn rule_client_for(&mut self, id: SessionId, found: &[u32]) -> RuleClient {
-        let all = self.rule_index.all.clone();
-        let reads = found.iter().any(|&at| all[at as usize].plan.reads().publisher);
-        if !reads {
-            let client_id = self.sessions.get(id).own_client_id().into();
-            return RuleClient { client_id, ..RuleClient::default() };
-        }
-        let id_of_message = format!("{:016x}", self.next_random());
-        RuleClient { id: id_of_message, ..self.rule_client_of(id) }
+        id: SessionId,
+        sessions: &SessionTable,
+    ) -> DelayedPublisher {
+        let RuleClient { user, address, .. } = self.rule_client_of(id, sessions);
+        let client_id = sessions.get(id).client_id.clone();
+        DelayedPublisher { client_id, user, address: address.map(Into::into) }
     }
 
     /// Returns a session's client, with the client id from CONNECT.
-    fn rule_client_of(&self, id: SessionId) -> RuleClient {
-        let session = self.sessions.get(id);
+    pub(crate) fn rule_client_of(&self, id: SessionId, sessions: &SessionTable) -> RuleClient {
+        let session = sessions.get(id);
         let peer = session.conn().and_then(|conn| self.conn(conn)).map(|known| known.peer.address);
         RuleClient {
             client_id: session.own_client_id().into(),

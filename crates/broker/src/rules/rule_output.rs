@@ -188,17 +188,21 @@ impl Shard {
         let (mut waiting, mut budget) = (VecDeque::from(ruled.outputs), ruled.budget);
         budget.steps = *steps;
         while let Some(one) = waiting.pop_front() {
-            let mut draft = IncomingPublish::new(&one.topic, &one.payload, self.now);
+            let mut draft =
+                IncomingPublish::new(&one.topic, &one.payload, self.sessions.context.now);
             draft.properties = &one.properties;
             (draft.qos, draft.expiry_s) = (one.qos, one.expiry_s);
-            draft.retain =
-                one.retain && self.options.retain_available && self.has_room_to_retain(&one.topic);
-            draft.durability = self.durability_of(&one.topic[one.link_len..]);
+            draft.retain = one.retain
+                && self.sessions.context.options.retain_available
+                && self.routing.has_room_to_retain(&one.topic, &self.sessions);
+            draft.durability = self.sessions.durability_of(&one.topic[one.link_len..]);
             draft.exactly_once = once && needs_durable_ack(&draft);
             draft.publisher = publisher;
             draft.by_rule = true;
-            if self.store_is_full && self.rule_output_needs_store(&draft) {
-                self.rule_index.all[one.rule as usize].metrics.count_failure("store");
+            if self.sessions.durability.store_is_full
+                && self.routing.rule_output_needs_store(&draft, &mut self.sessions)
+            {
+                self.rule_engine.rule_index.all[one.rule as usize].metrics.count_failure("store");
                 continue;
             }
             if one.link_len > 0 {
@@ -206,12 +210,12 @@ impl Shard {
                 continue;
             }
             let mut ruled = RuleOutcome { budget, ..RuleOutcome::default() };
-            let mut found = self.rule_index.rules_of_topic(&one.topic);
+            let mut found = self.rule_engine.rule_index.rules_of_topic(&one.topic);
             found.retain(|at| *at != one.rule);
             if !found.is_empty() {
                 let (draft, who, depth) = (&draft, &RuleClient::default(), one.depth);
                 let looked = RuleTrigger { draft, client: who, is_dup: false, depth, event: None };
-                self.run_rules(&found, &looked, &mut ruled, out);
+                self.rule_engine.run_rules(&found, &looked, &mut ruled, &mut self.sessions, out);
             }
             budget = ruled.budget;
             self.retain_and_route(&ruled, None, &mut draft, out);
@@ -227,8 +231,8 @@ impl Shard {
         draft: &mut IncomingPublish<'_>,
         out: &mut Outbox,
     ) {
-        let is_taken = self.route_message(None, draft, out);
-        let metrics = &self.rule_index.all[one.rule as usize].metrics;
+        let is_taken = self.routing.route_message(None, draft, &mut self.sessions, out);
+        let metrics = &self.rule_engine.rule_index.all[one.rule as usize].metrics;
         match is_taken {
             true => _ = metrics.sent.fetch_add(1, Relaxed),
             // The link's session does not exist yet, or has ended.

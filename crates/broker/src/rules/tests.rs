@@ -40,8 +40,8 @@ fn all_rules_of_a_message_together_have_a_bound() {
     let payload = vec![b'x'; 3000];
     let draft = IncomingPublish::new("t", &payload, MonotonicMs(0));
     let by = DelayedPublisher { client_id: "c".into(), user: None, address: None };
-    shard.run_delayed_rules(&by, &draft, &mut Outbox::new(1));
-    let all = shard.rule_index.all.clone();
+    shard.rule_engine.run_delayed_rules(&by, &draft, &mut shard.sessions, &mut Outbox::new(1));
+    let all = shard.rule_engine.rule_index.all.clone();
     let steps: u64 = all.iter().map(|rule| counted(&rule.metrics, "steps")).sum();
     assert!((STEPS_OF_ALL - 40_000..=STEPS_OF_ALL).contains(&steps), "{steps}");
     let failed = all.iter().filter(|rule| counted(&rule.metrics, "failed/steps") == 1).count();

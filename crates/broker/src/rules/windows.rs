@@ -11,6 +11,8 @@ use crate::limits::{WINDOW_BYTES_MAX, WINDOW_KEYS_MAX};
 use crate::outbox::Outbox;
 use crate::routing::message::IncomingPublish;
 use crate::routing::owner_shard;
+use crate::rules::rule_engine::RuleEngine;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 use crate::slab::Slab;
 use crate::timer::ShardTimer;
@@ -178,22 +180,23 @@ impl RuleWindows {
     }
 }
 
-impl Shard {
+impl RuleEngine {
     /// Sends the row of a message to the owner of its key.
-    pub(super) fn offer_to_window(
+    pub(crate) fn offer_to_window(
         &mut self,
         at: u32,
         rule: &Rule,
         seen: &RuleInput<'_>,
         depth: u8,
         ruled: &mut RuleOutcome,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
         let before = ruled.budget.steps;
         let offer = rule.plan.offer(seen, &mut ruled.budget);
         rule.metrics.steps.fetch_add(before - ruled.budget.steps, Relaxed);
         let offer = match offer {
-            Err(failed) => return self.note_rule_failure(rule, &failed, out),
+            Err(failed) => return self.note_rule_failure(rule, &failed, sessions, out),
             Ok(None) => return,
             Ok(Some(_)) if depth >= DEPTH_MAX => return rule.metrics.count_failure("loop"),
             Ok(Some(offer)) => offer,
@@ -202,27 +205,15 @@ impl Shard {
         ruled.passed = true;
         let (name, text) = (rule.name.clone(), rule.text.clone());
         let row = WindowRow { rule: name, text, key: offer.key, values: offer.values, depth };
-        let home = self.owner_of(&format!("{}\0{}", row.rule, row.key));
-        if home == self.id {
-            return self.add_window_row(at, row, ruled, out);
+        let home = sessions.context.owner_of(&format!("{}\0{}", row.rule, row.key));
+        if home == sessions.context.id {
+            return self.add_window_row(at, row, ruled, sessions, out);
         }
-        if self.sessions.is_pressure_critical() {
+        if sessions.is_pressure_critical() {
             return rule.metrics.count_failure("memory");
         }
-        self.ledger.crossing += row.bytes() as i64;
+        sessions.ledger.crossing += row.bytes() as i64;
         out.lanes[usize::from(home.0)].push_back(ShardMessage::WindowRow(Box::new(row)));
-    }
-
-    /// Adds a row from another shard. A row is ignored if its rule was removed or changed
-    /// meanwhile.
-    pub(crate) fn on_window_row(&mut self, row: WindowRow, out: &mut Outbox) {
-        self.ledger.crossing -= row.bytes() as i64;
-        let is_it = |rule: &Rule| rule.name == row.rule && rule.text == row.text;
-        let Some(at) = self.rule_index.all.iter().position(is_it) else { return };
-        let mut ruled = RuleOutcome::default();
-        self.add_window_row(at as u32, row, &mut ruled, out);
-        self.publish_outputs(ruled, out);
-        self.pending_acks.requested.clear();
     }
 
     fn add_window_row(
@@ -230,6 +221,7 @@ impl Shard {
         at: u32,
         row: WindowRow,
         ruled: &mut RuleOutcome,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
         let rule = &self.rule_index.all.clone()[at as usize];
@@ -237,12 +229,12 @@ impl Shard {
         let mut steps = STEPS_OF_ALL;
         while let Some(slot) = self.find_window(&row)
             && let Some(kept) = self.windows.kept.get(slot)
-            && kept.due.is_some_and(|due| due <= self.now.0)
+            && kept.due.is_some_and(|due| due <= sessions.context.now.0)
         {
             if steps < Budget::default().steps {
                 return rule.metrics.count_failure("steps");
             }
-            self.close_due_window(slot, ruled, &mut steps, out);
+            self.close_due_window(slot, ruled, &mut steps, sessions, out);
         }
         let slot = match self.find_window(&row) {
             Some(slot) => slot,
@@ -255,27 +247,27 @@ impl Shard {
             }
         };
         let bytes = self.windows.keys_of_rule(at, rule).bytes;
-        if bytes >= WINDOW_BYTES_MAX || self.sessions.is_pressure_critical() {
-            self.remove_empty_window(slot);
+        if bytes >= WINDOW_BYTES_MAX || sessions.is_pressure_critical() {
+            self.remove_empty_window(slot, sessions);
             return rule.metrics.count_failure("memory");
         }
         if let Some(kept) = self.windows.kept.get_mut(slot) {
             kept.depth = kept.depth.max(row.depth);
         }
-        let (values, now, before) = (row.values, self.now.0, ruled.budget.steps);
+        let (values, now, before) = (row.values, sessions.context.now.0, ruled.budget.steps);
         let added = self.windows.change(slot, rule, |gathering| {
             gathering.add(&rule.plan, values, now, &mut ruled.budget)
         });
         rule.metrics.steps.fetch_add(before - ruled.budget.steps, Relaxed);
         match added {
-            Some(Ok(true)) => self.close_window(slot, ruled, out),
+            Some(Ok(true)) => self.close_window(slot, ruled, sessions, out),
             Some(Err(failed)) => {
-                self.note_rule_failure(rule, &failed, out);
-                self.remove_empty_window(slot);
+                self.note_rule_failure(rule, &failed, sessions, out);
+                self.remove_empty_window(slot, sessions);
             }
             _ => {}
         }
-        self.set_window_timer();
+        self.set_window_timer(sessions);
     }
 
     fn find_window(&self, row: &WindowRow) -> Option<u32> {
@@ -289,63 +281,67 @@ impl Shard {
         slot: u32,
         ruled: &mut RuleOutcome,
         steps: &mut u64,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
         let whole = Budget::default();
         let of_message = std::mem::replace(&mut ruled.budget, whole);
-        self.close_window(slot, ruled, out);
+        self.close_window(slot, ruled, sessions, out);
         *steps = steps.saturating_sub(whole.steps - ruled.budget.steps);
         ruled.budget = of_message;
     }
 
     /// Closes a window: runs the rule's actions for its rows.
-    fn close_window(&mut self, slot: u32, ruled: &mut RuleOutcome, out: &mut Outbox) {
+    fn close_window(
+        &mut self,
+        slot: u32,
+        ruled: &mut RuleOutcome,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
         let Some(kept) = self.windows.kept.get(slot) else { return };
         let (depth, Some(of)) = (kept.depth, self.windows.by_rule.get(&kept.rule)) else { return };
-        let (at, all, now) = (of.at, self.rule_index.all.clone(), self.now);
+        let (at, all, now) = (of.at, self.rule_index.all.clone(), sessions.context.now);
         let Some(rule) = all.get(at as usize) else { return };
         let (mut rows, before) = (Vec::new(), ruled.budget.steps);
-        let time = WindowTime { now: now.0, time_of_day_offset_ms: self.time_of_day_offset_ms };
+        let time = WindowTime {
+            now: now.0,
+            time_of_day_offset_ms: sessions.context.time_of_day_offset_ms,
+        };
         let closed = self.windows.change(slot, rule, |gathering| {
             gathering.close_at(&rule.plan, time, &mut ruled.budget, &mut rows)
         });
         rule.metrics.steps.fetch_add(before - ruled.budget.steps, Relaxed);
         if let Some(Err(failed)) = closed {
-            self.note_rule_failure(rule, &failed, out);
+            self.note_rule_failure(rule, &failed, sessions, out);
         }
         // The output has no input message to take a QoS from.
         let (draft, who) = (&IncomingPublish::new("", b"", now), &RuleClient::default());
         let looked = RuleTrigger { draft, client: who, is_dup: false, depth, event: None };
-        self.run_actions(rule, at, &rows, &looked, ruled, out);
-        self.remove_empty_window(slot);
+        self.run_actions(rule, at, &rows, &looked, ruled, sessions, out);
+        self.remove_empty_window(slot, sessions);
     }
 
-    fn remove_empty_window(&mut self, slot: u32) {
+    fn remove_empty_window(&mut self, slot: u32, sessions: &mut SessionTable) {
         if self.windows.kept.get(slot).is_some_and(|kept| kept.gathering.is_empty()) {
             let stored = self.windows.remove(slot);
-            self.erase_window(stored);
-        }
-    }
-
-    fn erase_window(&mut self, stored: Option<Vec<u8>>) {
-        if let Some(key) = stored {
-            self.sessions.write_batch.push_change(RecordSpace::Sessions, key, None);
+            sessions.erase_window(stored);
         }
     }
 
     /// Sets a timer for the next due window or the next write, at most a second ahead. Timers are
     /// not cancelled, so late windows would otherwise fill the wheel with outdated timers.
-    fn set_window_timer(&mut self) {
+    fn set_window_timer(&mut self, sessions: &mut SessionTable) {
         let windows = &mut self.windows;
         let due = windows.due.first().map(|(due, _)| *due);
-        let writes = self.sessions.write_batch.has_store && !windows.dirty.is_empty();
-        let soon = self.now.0 + WRITTEN_EVERY_MS;
+        let writes = sessions.write_batch.has_store && !windows.dirty.is_empty();
+        let soon = sessions.context.now.0 + WRITTEN_EVERY_MS;
         let Some(at) = due.or(writes.then_some(soon)).map(|at| MonotonicMs(at.min(soon))) else {
             return;
         };
         if windows.timer_at.is_none_or(|set| at < set) {
             windows.timer_at = Some(at);
-            self.timers.set(at, ShardTimer::Windows);
+            sessions.context.timers.set(at, ShardTimer::Windows);
         }
     }
 
@@ -355,37 +351,13 @@ impl Shard {
         self.windows.is_behind = true;
     }
 
-    /// Closes due windows and writes changed windows. Many windows may end at the same time, so the
-    /// cost is bounded by `STEPS_OF_ALL`. Remaining windows close in the next turn, which follows
-    /// at once.
-    pub(crate) fn check_windows(&mut self, out: &mut Outbox) {
-        let (mut steps, mut room, run) = (STEPS_OF_ALL, CLOSED_MAX, Budget::default().steps);
-        self.windows.is_behind = false;
-        while let Some((due, slot)) = self.windows.due.first().copied()
-            && due <= self.now.0
-        {
-            if steps < run || room == 0 || out.is_full() {
-                self.windows.is_behind = true;
-                break;
-            }
-            room -= 1;
-            let (mut ruled, mut left) = (RuleOutcome::default(), run);
-            self.close_due_window(slot, &mut ruled, &mut steps, out);
-            self.publish_outputs_within(ruled, &mut left, out);
-            steps = steps.saturating_sub(run - left);
-        }
-        self.pending_acks.requested.clear();
-        self.write_windows();
-        self.set_window_timer();
-    }
-
-    pub(crate) fn write_windows(&mut self) {
-        if self.store_is_full {
+    pub(crate) fn write_windows(&mut self, sessions: &mut SessionTable) {
+        if sessions.durability.store_is_full {
             return;
         }
         for slot in std::mem::take(&mut self.windows.dirty) {
             let Some(kept) = self.windows.kept.get_mut(slot) else { continue };
-            if !std::mem::take(&mut kept.is_dirty) || !self.sessions.write_batch.has_store {
+            if !std::mem::take(&mut kept.is_dirty) || !sessions.write_batch.has_store {
                 continue;
             }
             kept.is_stored = true;
@@ -396,12 +368,12 @@ impl Shard {
                 kept.depth,
                 &kept.gathering,
             );
-            self.sessions.write_batch.push_change(RecordSpace::Sessions, key, Some(value));
+            sessions.write_batch.push_change(RecordSpace::Sessions, key, Some(value));
         }
     }
 
     /// Applies a reload: removes the windows of rules which were removed or whose text changed.
-    pub(super) fn reload_windows(&mut self) {
+    pub(crate) fn reload_windows(&mut self, sessions: &mut SessionTable) {
         let all = self.rule_index.all.clone();
         let mut gone = Vec::new();
         for (name, of) in &mut self.windows.by_rule {
@@ -412,12 +384,18 @@ impl Shard {
         }
         for slot in gone {
             let stored = self.windows.remove(slot);
-            self.erase_window(stored);
+            sessions.erase_window(stored);
         }
     }
 
     /// Restores a window from its record. Returns `false` if no rule has its name and text.
-    pub(crate) fn restore_window(&mut self, name: &str, key: &str, value: &[u8]) -> bool {
+    pub(crate) fn restore_window(
+        &mut self,
+        name: &str,
+        key: &str,
+        value: &[u8],
+        sessions: &mut SessionTable,
+    ) -> bool {
         let all = self.rule_index.all.clone();
         let Some((hash, depth, bytes)) = records::read_window(value) else { return false };
         let is_it =
@@ -430,8 +408,60 @@ impl Shard {
         if let Some(kept) = self.windows.kept.get_mut(slot) {
             (kept.depth, kept.is_stored) = (depth, true);
         }
-        self.set_window_timer();
+        self.set_window_timer(sessions);
         true
+    }
+}
+
+impl Shard {
+    /// Adds a row from another shard. A row is ignored if its rule was removed or changed
+    /// meanwhile.
+    pub(crate) fn on_window_row(&mut self, row: WindowRow, out: &mut Outbox) {
+        self.sessions.ledger.crossing -= row.bytes() as i64;
+        let is_it = |rule: &Rule| rule.name == row.rule && rule.text == row.text;
+        let Some(at) = self.rule_engine.rule_index.all.iter().position(is_it) else { return };
+        let mut ruled = RuleOutcome::default();
+        self.rule_engine.add_window_row(at as u32, row, &mut ruled, &mut self.sessions, out);
+        self.publish_outputs(ruled, out);
+        self.sessions.durability.pending_acks.requested.clear();
+    }
+
+    /// Closes due windows and writes changed windows. Many windows may end at the same time, so the
+    /// cost is bounded by `STEPS_OF_ALL`. Remaining windows close in the next turn, which follows
+    /// at once.
+    pub(crate) fn check_windows(&mut self, out: &mut Outbox) {
+        let (mut steps, mut room, run) = (STEPS_OF_ALL, CLOSED_MAX, Budget::default().steps);
+        self.rule_engine.windows.is_behind = false;
+        while let Some((due, slot)) = self.rule_engine.windows.due.first().copied()
+            && due <= self.sessions.context.now.0
+        {
+            if steps < run || room == 0 || out.is_full() {
+                self.rule_engine.windows.is_behind = true;
+                break;
+            }
+            room -= 1;
+            let (mut ruled, mut left) = (RuleOutcome::default(), run);
+            self.rule_engine.close_due_window(
+                slot,
+                &mut ruled,
+                &mut steps,
+                &mut self.sessions,
+                out,
+            );
+            self.publish_outputs_within(ruled, &mut left, out);
+            steps = steps.saturating_sub(run - left);
+        }
+        self.sessions.durability.pending_acks.requested.clear();
+        self.rule_engine.write_windows(&mut self.sessions);
+        self.rule_engine.set_window_timer(&mut self.sessions);
+    }
+}
+
+impl SessionTable {
+    fn erase_window(&mut self, stored: Option<Vec<u8>>) {
+        if let Some(key) = stored {
+            self.write_batch.push_change(RecordSpace::Sessions, key, None);
+        }
     }
 }
 
@@ -465,7 +495,7 @@ mod tests {
     }
 
     fn take(shard: &mut Shard, key: &str, value: &str) {
-        let rule = shard.rule_index.all[0].clone();
+        let rule = shard.rule_engine.rule_index.all[0].clone();
         let values = vec![Value::Text(value.to_string().into())];
         let row = WindowRow { rule: rule.name, text: rule.text, key: key.into(), values, depth: 0 };
         shard.on_window_row(row, &mut Outbox::new(1));
@@ -486,18 +516,27 @@ mod tests {
         for key in 0..=WINDOW_KEYS_MAX {
             take(&mut shard, &key.to_string(), "x");
         }
-        assert_eq!((failed(&metrics, "keys"), shard.windows.kept.len()), (1, WINDOW_KEYS_MAX));
+        assert_eq!(
+            (failed(&metrics, "keys"), shard.rule_engine.windows.kept.len()),
+            (1, WINDOW_KEYS_MAX)
+        );
         let large = "x".repeat(WINDOW_BYTES_MAX / 8);
         for _ in 0..10 {
             take(&mut shard, "1", &large);
         }
         assert!(failed(&metrics, "memory") >= 2, "{metrics:?}");
-        assert!(shard.windows.memory_bytes() > WINDOW_BYTES_MAX as u64);
+        assert!(shard.rule_engine.windows.memory_bytes() > WINDOW_BYTES_MAX as u64);
         for now in 1..10 {
             shard.handle(MonotonicMs(now * 1000), crate::ShardInput::Tick, &mut Outbox::new(1));
         }
-        assert_eq!((shard.windows.memory_bytes(), shard.windows.kept.len()), (0, 0));
-        assert!(shard.windows.due.is_empty() && shard.windows.by_rule.is_empty());
+        assert_eq!(
+            (shard.rule_engine.windows.memory_bytes(), shard.rule_engine.windows.kept.len()),
+            (0, 0)
+        );
+        assert!(
+            shard.rule_engine.windows.due.is_empty()
+                && shard.rule_engine.windows.by_rule.is_empty()
+        );
     }
 
     #[test]
@@ -510,13 +549,16 @@ mod tests {
             take(&mut shard, &key.to_string(), "x");
         }
         let (mut steps, mut turns) = (counted(&metrics, "steps"), 0);
-        while shard.windows.kept.len() > 0 {
+        while shard.rule_engine.windows.kept.len() > 0 {
             shard.handle(MonotonicMs(1000), crate::ShardInput::Tick, &mut Outbox::new(1));
             let all = counted(&metrics, "steps");
             assert!(all - steps <= STEPS_OF_ALL, "{} steps in one turn", all - steps);
             assert!(all > steps, "a turn closes some");
             // Clients are served after one turn, and the remaining windows do not wait for a timer.
-            assert!(shard.windows.kept.len() == 0 || shard.next_tick() == Some(MonotonicMs(1000)));
+            assert!(
+                shard.rule_engine.windows.kept.len() == 0
+                    || shard.next_tick() == Some(MonotonicMs(1000))
+            );
             (steps, turns) = (all, turns + 1);
         }
         assert!(turns > 1 && failed(&metrics, "steps") == 0);
@@ -531,6 +573,6 @@ mod tests {
             take(&mut shard, &key.to_string(), "x");
         }
         assert_eq!((counted(&metrics, "published"), failed(&metrics, "steps")), (2 * KEYS, 0));
-        assert_eq!(shard.windows.kept.len() as u64, KEYS);
+        assert_eq!(shard.rule_engine.windows.kept.len() as u64, KEYS);
     }
 }

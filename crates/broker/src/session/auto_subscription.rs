@@ -41,16 +41,20 @@ const NO_FILTER: &str = "topic is not a topic filter, use one like \"clients/${c
 impl Shard {
     /// Makes the automatic subscriptions of a client that has received CONNACK. Links are exempt.
     pub(crate) fn auto_subscribe(&mut self, id: SessionId, out: &mut Outbox) {
-        if self.options.auto_subscriptions.is_empty() {
+        if self.sessions.context.options.auto_subscriptions.is_empty() {
             return;
         }
         // Links make all subscriptions themselves.
         if self.sessions.get(id).client_id.starts_with(LINK_IDS) {
             return;
         }
-        let autos = self.options.auto_subscriptions.clone();
+        let autos = self.sessions.context.options.auto_subscriptions.clone();
         for AutoSubscription { filter, options } in autos.iter() {
-            let Some(filter) = filter.fill(&self.placeholder_values(id), |_| "") else { continue };
+            let Some(filter) =
+                filter.fill(&self.connections.placeholder_values(id, &self.sessions), |_| "")
+            else {
+                continue;
+            };
             let options = self.subscribed_options_or(id, &filter, *options);
             let granted = self.subscribe_filter(id, &filter, true, options.0, options.1, out);
             // No answer is due, so an invalid name, filled from the client's own values, is
@@ -58,7 +62,15 @@ impl Shard {
             let Ok(granted) = granted else { continue };
             let code = match granted {
                 Ok(SubscribeOutcome::Own { known, qos, is_new }) => {
-                    self.start_retained_feed(id, known, qos, is_new, options.0, options.1);
+                    self.routing.start_retained_feed(
+                        id,
+                        known,
+                        qos,
+                        is_new,
+                        options.0,
+                        options.1,
+                        &mut self.sessions,
+                    );
                     qos as u8
                 }
                 Ok(SubscribeOutcome::Shared { qos, .. }) => qos as u8,
@@ -80,17 +92,17 @@ impl Shard {
         options: SubscribeOptions,
     ) -> (SubscribeOptions, u32) {
         let session = self.sessions.get(id);
-        let named = self.rewrite_filter(id, filter).unwrap_or_default();
+        let named = self.connections.rewrite_filter(id, filter, &self.sessions).unwrap_or_default();
         let known = session.add_filter_prefix(&named).unwrap_or_default();
         let handling = options.retain_handling;
         let shares = session.extras.as_ref().map_or(&[][..], |extras| &extras.shares);
         if let Some(share) = shares.iter().find(|share| *share.group == *known) {
             return (share.options, share.id);
         }
-        let own = self.topics.find(&known).and_then(|filter| {
+        let own = self.routing.topics.find(&known).and_then(|filter| {
             let at = session.subscription(filter)?;
             let place = session.subscriptions[at as usize].place;
-            Some(&self.topics.filter(filter).subscribers[place as usize])
+            Some(&self.routing.topics.filter(filter).subscribers[place as usize])
         });
         own.map_or((options, 0), |own| {
             (SubscribeOptions { retain_handling: handling, ..own.options.options() }, own.id)

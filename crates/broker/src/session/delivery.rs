@@ -165,7 +165,7 @@ impl SessionTable {
             id: None,
             subscription_ids: list.as_slice(),
             alias: AliasChoice::None,
-            waited_s: waited_s(self.now, draft),
+            waited_s: waited_s(self.context.now, draft),
             strip: NamespaceStrip::default(),
         };
         let may_learn = !self.is_pressure_elevated();
@@ -206,7 +206,7 @@ impl SessionTable {
             id: Some(numbered.id),
             subscription_ids: list.as_slice(),
             alias: AliasChoice::None,
-            waited_s: waited_s(self.now, draft),
+            waited_s: waited_s(self.context.now, draft),
             strip: NamespaceStrip::default(),
         };
         let may_learn = !self.is_pressure_elevated();
@@ -270,10 +270,11 @@ impl SessionTable {
             full = self.queue_is_full(hit.session, bytes, is_stored);
         }
         let drop = if full { DropReason::QueueFull } else { DropReason::OutOfMemory };
-        let policy = match self.options.options_of_session(self.get(hit.session)).queue_policy {
-            QueuePolicy::Disconnect if away => QueuePolicy::DropOldest,
-            policy => policy,
-        };
+        let policy =
+            match self.context.options.options_of_session(self.get(hit.session)).queue_policy {
+                QueuePolicy::Disconnect if away => QueuePolicy::DropOldest,
+                policy => policy,
+            };
         let has_place = match policy {
             _ if !full && !self.is_pressure_elevated() => true,
             QueuePolicy::DropOldest => self.drop_oldest(hit.session, bytes, is_stored, drop, out),
@@ -349,7 +350,7 @@ impl SessionTable {
     }
 
     pub(crate) fn keeps_qos0(&self, id: SessionId) -> bool {
-        self.options.options_of_session(self.get(id)).queue_qos0
+        self.context.options.options_of_session(self.get(id)).queue_qos0
     }
 
     /// Whether a queued message has a record in the store, and counts against the bounds for stored
@@ -368,7 +369,7 @@ impl SessionTable {
         let (more, more_bytes) =
             spooled.map_or((0, 0), |it| (u64::from(it.spooled), it.spooled_bytes));
         let (messages_max, bytes_max) =
-            self.options.options_of_session(session).queue_bounds(is_stored);
+            self.context.options.options_of_session(session).queue_bounds(is_stored);
         let has_any = messages + more > 0;
         has_any && (messages + more >= messages_max || sum + more_bytes + bytes > bytes_max)
     }

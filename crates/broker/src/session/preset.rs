@@ -5,8 +5,10 @@
 use crate::authorization::client_permissions::ClientPermissions;
 use crate::input::MonotonicMs;
 use crate::limits::LINK_IDS;
+use crate::routing::ShardRouting;
 use crate::routing::rewrite::is_special;
 use crate::routing::topics::SubscriptionFlags;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 use crate::timer::ShardTimer;
 use mqtt::{ProtocolVersion, QoS, SubscribeOptions};
@@ -64,38 +66,39 @@ impl Shard {
     /// Creates the preset sessions that this shard owns and that do not exist. Called before
     /// clients may connect.
     pub fn make_presets(&mut self) {
-        let presets = self.options.presets.clone();
+        let presets = self.sessions.context.options.presets.clone();
         for preset in presets.iter() {
-            if self.owner_of(&preset.client_id) == self.id
+            if self.sessions.context.owner_of(&preset.client_id) == self.sessions.context.id
                 && self.sessions.find(&preset.client_id).is_none()
             {
-                self.make_preset(preset);
+                self.routing.make_preset(preset, &mut self.sessions);
             }
         }
     }
+}
 
-    fn make_preset(&mut self, preset: &PresetSession) {
+impl ShardRouting {
+    fn make_preset(&mut self, preset: &PresetSession, sessions: &mut SessionTable) {
         // The client's version replaces this one at CONNECT.
-        let id = self.sessions.create(&preset.client_id, ProtocolVersion::V5);
-        let session = self.sessions.get_mut(id);
+        let id = sessions.create(&preset.client_id, ProtocolVersion::V5);
+        let session = sessions.get_mut(id);
         session.expiry_s = preset.expiry_s;
         let generation = session.generation;
         if let Some(user) = &preset.user {
-            self.sessions
-                .set_permissions(id, Some(Box::new(ClientPermissions::of_absent_user(user))));
+            sessions.set_permissions(id, Some(Box::new(ClientPermissions::of_absent_user(user))));
         }
-        self.make_persistent(id);
-        let qos = preset.qos.min(self.qos_max());
+        self.make_persistent(id, sessions);
+        let qos = preset.qos.min(sessions.context.qos_max());
         let options = SubscribeOptions { qos, ..SubscribeOptions::default() };
         for filter in &preset.filters {
-            self.subscribe_own(id, filter, options, 0);
-            self.write_filter(id, filter, SubscriptionFlags::new(options), 0);
+            self.subscribe_own(id, filter, options, 0, sessions);
+            sessions.write_filter(id, filter, SubscriptionFlags::new(options), 0);
         }
         if preset.expiry_s != u32::MAX {
-            let at = MonotonicMs(self.now.0 + u64::from(preset.expiry_s) * 1000);
-            self.sessions.get_mut(id).extras().ends_at = Some(at);
-            self.timers.set(at, ShardTimer::Session { index: id.0, generation });
+            let at = MonotonicMs(sessions.context.now.0 + u64::from(preset.expiry_s) * 1000);
+            sessions.get_mut(id).extras().ends_at = Some(at);
+            sessions.context.timers.set(at, ShardTimer::Session { index: id.0, generation });
         }
-        self.note_away(id);
+        sessions.note_away(id);
     }
 }

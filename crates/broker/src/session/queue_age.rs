@@ -4,16 +4,15 @@
 use crate::input::{MonotonicMs, SessionId};
 use crate::outbox::Outbox;
 use crate::session::session_table::SessionTable;
-use crate::shard::Shard;
 use crate::timer::ShardTimer;
 
-impl Shard {
+impl SessionTable {
     /// Sets the timers for queues in `SessionTable::aging`.
     pub(crate) fn set_age_timers(&mut self) {
-        while let Some((id, at)) = self.sessions.aging.pop() {
-            if self.sessions.contains(id) {
-                let generation = self.sessions.get(id).generation;
-                self.timers.set(at, ShardTimer::QueueAge { index: id.0, generation });
+        while let Some((id, at)) = self.aging.pop() {
+            if self.contains(id) {
+                let generation = self.get(id).generation;
+                self.context.timers.set(at, ShardTimer::QueueAge { index: id.0, generation });
             }
         }
     }
@@ -24,7 +23,7 @@ impl SessionTable {
     /// the oldest message.
     #[inline]
     pub(crate) fn watch_age(&mut self, id: SessionId) {
-        if self.options.options_of_session(self.get(id)).queue_age_s_max != u32::MAX {
+        if self.context.options.options_of_session(self.get(id)).queue_age_s_max != u32::MAX {
             self.plan_age(id);
         }
     }
@@ -32,7 +31,7 @@ impl SessionTable {
     #[cold]
     fn plan_age(&mut self, id: SessionId) {
         let session = self.get(id);
-        let age_s_max = self.options.options_of_session(session).queue_age_s_max;
+        let age_s_max = self.context.options.options_of_session(session).queue_age_s_max;
         if session.extras.as_ref().is_some_and(|extras| extras.ages_at.is_some()) {
             return;
         }
@@ -42,7 +41,7 @@ impl SessionTable {
         let at = self.messages.get(oldest).at().0 + u64::from(age_s_max) * 1000;
         // A message above the limit may have to stay behind a message that must not be dropped. The
         // check then repeats after `AGE_RECHECK_MS`, not every tick.
-        let at = MonotonicMs(at.max(self.now.0 + AGE_RECHECK_MS));
+        let at = MonotonicMs(at.max(self.context.now.0 + AGE_RECHECK_MS));
         self.get_mut(id).extras().ages_at = Some(at);
         self.aging.push((id, at));
     }

@@ -92,8 +92,8 @@ impl SessionTable {
     /// Whether a message has waited beyond the Message Expiry Interval or `queue_age_s_max`.
     pub(crate) fn is_stale(&self, id: SessionId, slot: &FlightSlot) -> bool {
         let message = self.messages.get(slot.message);
-        let age_s_max = self.options.options_of_session(self.get(id)).queue_age_s_max;
-        message.is_expired(self.now) || message.is_older(age_s_max, self.now)
+        let age_s_max = self.context.options.options_of_session(self.get(id)).queue_age_s_max;
+        message.is_expired(self.context.now) || message.is_older(age_s_max, self.context.now)
     }
 
     /// Sends a message taken from the queue, or only PUBREL for a released slot of the store. An
@@ -190,7 +190,7 @@ impl SessionTable {
         draft: &IncomingPublish<'_>,
         out: &mut Outbox,
     ) {
-        let (list, waited_s) = (self.ids_of(slot.ids), waited_s(self.now, draft));
+        let (list, waited_s) = (self.ids_of(slot.ids), waited_s(self.context.now, draft));
         let session = self.get_mut(id);
         let form = EncodedPublish {
             version: session.version,

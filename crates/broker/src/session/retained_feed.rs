@@ -5,11 +5,12 @@
 use crate::input::{RetainStamp, SessionId};
 use crate::limits::{CURSOR_STEPS_PER_TURN, NONE};
 use crate::outbox::Outbox;
+use crate::routing::ShardRouting;
 use crate::routing::retained::RetainedMatch;
 use crate::routing::topics::{FilterId, SubscriptionFlags};
 use crate::session::delivery::Delivery;
 use crate::session::flight::granted_qos;
-use crate::shard::Shard;
+use crate::session::session_table::SessionTable;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use mqtt::QoS;
@@ -62,13 +63,18 @@ impl RetainedCursors {
     }
 }
 
-impl Shard {
+impl ShardRouting {
     /// Sends retained messages to new subscriptions within the window, the outbox and
     /// [`CURSOR_STEPS_PER_TURN`].
-    pub(crate) fn feed_cursors(&mut self, id: SessionId, out: &mut Outbox) {
-        let keeps_qos0 = self.sessions.keeps_qos0(id);
+    pub(crate) fn feed_cursors(
+        &mut self,
+        id: SessionId,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        let (keeps_qos0, now) = (sessions.keeps_qos0(id), sessions.context.now);
         loop {
-            let session = self.sessions.get_mut(id);
+            let session = sessions.get_mut(id);
             let (online, room) = (session.can_send_now(), session.has_room());
             let Some(extras) = &mut session.extras else { return };
             let Some(cursor) = extras.cursors.first() else { return session.free_empty_extras() };
@@ -76,13 +82,13 @@ impl Shard {
                 return;
             }
             if out.is_full() || out.cursor_steps >= CURSOR_STEPS_PER_TURN {
-                return self.sessions.postpone(id);
+                return sessions.postpone(id);
             }
             let filter = cursor.filter;
             let text = &self.topics.filter(filter).text;
             let before = CURSOR_STEPS_PER_TURN - out.cursor_steps;
             let mut left = before;
-            let found = self.retained.next(text, cursor.after.as_deref(), self.now, &mut left);
+            let found = self.retained.next(text, cursor.after.as_deref(), now, &mut left);
             // The search counts as a step too; a filter without matches would otherwise cost
             // nothing.
             out.cursor_steps += before - left + 1;
@@ -115,7 +121,7 @@ impl Shard {
                 alone: true,
             };
             cursor.after = Some(message.topic().into());
-            self.sessions.deliver_with_events(hit, &mut message.draft(), out);
+            sessions.deliver_with_events(hit, &mut message.draft(), out);
         }
     }
 }

@@ -24,14 +24,14 @@ impl Shard {
         let session = self.sessions.get(id);
         let Some(conn) = session.conn() else { return };
         out.events.push(BrokerEvent::TakenOver { client_id: session.client_id.clone(), by });
-        if self.rule_index.wants_events() {
-            self.collect_events(out);
+        if self.rule_engine.rule_index.wants_events() {
+            self.rule_engine.collect_events(&mut self.connections, &mut self.sessions, out);
         }
-        if self.conn(conn).and_then(Conn::connacked_session).is_some() {
+        if self.connections.conn(conn).and_then(Conn::connacked_session).is_some() {
             self.sessions.send_disconnect(id, ReasonCode::SessionTakenOver, None, out);
         }
         out.effects.push(Effect::Close { conn });
-        self.take_conn(conn);
+        self.connections.take_conn(conn, &mut self.sessions);
         self.detach_session(id, out);
     }
 
@@ -39,7 +39,7 @@ impl Shard {
     /// the session or sets the timer of the Session Expiry Interval.
     pub(crate) fn detach_session(&mut self, id: SessionId, out: &mut Outbox) {
         self.sessions.online -= 1;
-        let now = self.now;
+        let now = self.sessions.context.now;
         let session = self.sessions.get_mut(id);
         session.conn = NONE;
         session.gate = SendGate::default();
@@ -57,8 +57,8 @@ impl Shard {
         self.sessions.set_aliases(id, None);
         self.publish_presence(id, false, out);
         self.arm_will(id, out);
-        self.note_away(id);
-        self.count_disconnect(id, out);
+        self.sessions.note_away(id);
+        self.connections.count_disconnect(id, &mut self.sessions, out);
         let session = self.sessions.get_mut(id);
         let (expiry_s, generation) = (session.expiry_s, session.generation);
         // [MQTT-3.1.2-23] [MQTT-4.1.0-1]
@@ -68,7 +68,7 @@ impl Shard {
         if expiry_s != EXPIRY_NEVER {
             let at = MonotonicMs(now.0 + u64::from(expiry_s) * 1000);
             session.extras().ends_at = Some(at);
-            self.timers.set(at, ShardTimer::Session { index: id.0, generation });
+            self.sessions.context.timers.set(at, ShardTimer::Session { index: id.0, generation });
         }
         self.sessions.return_group_messages(id);
         self.sessions.watch_age(id);
@@ -82,7 +82,7 @@ impl Shard {
     /// Handles a timer of an offline session: publishes the will if the delay has passed, and ends
     /// the session if the expiry has.
     pub(crate) fn check_away_timers(&mut self, id: SessionId, out: &mut Outbox) {
-        let now = self.now;
+        let now = self.sessions.context.now;
         let Some(extras) = &self.sessions.get(id).extras else { return };
         let (will_at, ends_at) = (extras.will_at, extras.ends_at);
         if will_at.is_some_and(|at| now >= at) {
@@ -101,27 +101,27 @@ impl Shard {
         self.publish_will(id, out);
         while let Some(last) = self.sessions.get(id).subscriptions.len().checked_sub(1) {
             let filter = self.sessions.get(id).subscriptions[last].filter;
-            let text = self.topics.filter(filter).text.clone();
-            self.erase_filter(id, &text);
-            self.drop_subscription(id, last as u32);
+            let text = self.routing.topics.filter(filter).text.clone();
+            self.sessions.erase_filter(id, &text);
+            self.routing.drop_subscription(id, last as u32, &mut self.sessions);
         }
-        let member = self.session_ref(id);
+        let member = self.sessions.session_ref(id);
         let extras = self.sessions.get_mut(id).extras.as_mut();
         let groups: Vec<_> = extras
             .map(|extras| extras.shares.iter().map(|share| share.group.clone()).collect())
             .unwrap_or_default();
         for group in groups {
-            self.erase_filter(id, &group);
-            let owner = self.owner_of(&group);
-            if owner == self.id {
-                self.leave_group(&group, member);
+            self.sessions.erase_filter(id, &group);
+            let owner = self.sessions.context.owner_of(&group);
+            if owner == self.sessions.context.id {
+                self.routing.leave_group(&group, member, &mut self.sessions);
             } else {
                 out.lanes[usize::from(owner.0)]
                     .push_back(ShardMessage::LeaveGroup { group, member });
             }
         }
-        self.release_exclusives(id);
-        self.forget_persistent(id);
+        self.routing.release_exclusives(id, &mut self.sessions);
+        self.routing.forget_persistent(id, &mut self.sessions);
         if let Some(session) = self.sessions.remove(id).filter(|own| !own.is_data_stream) {
             out.events.push(BrokerEvent::SessionEnded { client_id: session.client_id, expired });
         }

@@ -1,8 +1,10 @@
 //! Reports on sessions for the management interfaces: a copy of counters and names.
 
 use crate::input::ConnId;
+use crate::routing::ShardRouting;
 use crate::session::flight::SlotMarks;
 use crate::session::session_table::Session;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 use crate::statistics::sys::DROPS;
 use mqtt::PacketId;
@@ -42,12 +44,14 @@ impl Shard {
         match which {
             SessionSelector::ClientIds(all) => {
                 let known = all.iter().filter_map(|id| self.sessions.find(id));
-                known.map(|id| self.report_session(self.sessions.get(id))).collect()
+                known
+                    .map(|id| self.routing.report_session(self.sessions.get(id), &self.sessions))
+                    .collect()
             }
             SessionSelector::ClientIdPrefix(with) => {
                 let all = self.sessions.iter().map(|(_, session)| session);
                 let meant = all.filter(|session| session.client_id.starts_with(&**with));
-                meant.map(|session| self.report_session(session)).collect()
+                meant.map(|session| self.routing.report_session(session, &self.sessions)).collect()
             }
         }
     }
@@ -56,8 +60,10 @@ impl Shard {
     pub fn connection_of(&self, client_id: &str) -> Option<ConnId> {
         self.sessions.get(self.sessions.find(client_id)?).conn()
     }
+}
 
-    fn report_session(&self, session: &Session) -> SessionReport {
+impl ShardRouting {
+    fn report_session(&self, session: &Session, sessions: &SessionTable) -> SessionReport {
         let flight = session.flight.as_deref();
         let spooled = session.persistent.as_deref();
         let spooled = spooled.map_or((0, 0), |one| (one.spooled, one.spooled_bytes));
@@ -74,7 +80,7 @@ impl Shard {
             queued: waiting.0 as u64 + u64::from(spooled.0),
             queued_bytes: waiting.1 + spooled.1,
             oldest_age_ms: oldest.map(|slot| {
-                self.now.0.saturating_sub(self.sessions.messages.get(slot.message).at().0)
+                sessions.context.now.0.saturating_sub(sessions.messages.get(slot.message).at().0)
             }),
             drops: session.extras.as_ref().map_or([0; DROPS], |extras| extras.drops),
             received: flight.map_or_else(Vec::new, |flight| flight.received.iter().collect()),

@@ -6,10 +6,14 @@ use crate::connection::alias::OutboundAliases;
 use crate::connection::peer::ListenerId;
 use crate::connection::rate_meter::RateMeter;
 use crate::connection::send_gate::SendGate;
+use crate::context::ShardContext;
+use crate::durability::ShardDurability;
 use crate::durability::persistent_session::{PersistentSession, QueueRecordId};
 use crate::durability::write_batch::WriteBatch;
 use crate::input::{ConnId, MonotonicMs, SessionId, ShardId};
 use crate::limits::NONE;
+use crate::memory::MemoryLedger;
+use crate::memory::ProcessMemory;
 use crate::memory::cost;
 use crate::routing::message::MessagePool;
 use crate::rules::events::EventQueue;
@@ -243,8 +247,9 @@ pub(crate) struct SessionTable {
     groups_by_name: HashMap<Arc<str>, u32, FixedState>,
     pub(crate) counters: ShardCounters,
     pub(crate) event_queue: EventQueue,
-    pub(crate) options: Arc<crate::BrokerOptions>,
-    pub(crate) now: MonotonicMs,
+    pub(crate) context: ShardContext,
+    pub(crate) durability: ShardDurability,
+    pub(crate) ledger: MemoryLedger,
     /// Sessions with messages to send, postponed because the tick had no room.
     pub(crate) unfinished: Vec<SessionId>,
     /// Group messages of members that ended or went offline, with the key of the store's record.
@@ -283,8 +288,8 @@ pub(crate) struct SessionTable {
 impl SessionTable {
     pub(crate) fn new(
         seed: u64,
-        options: Arc<crate::BrokerOptions>,
-        now: MonotonicMs,
+        context: ShardContext,
+        memory: Arc<ProcessMemory>,
     ) -> SessionTable {
         SessionTable {
             slab: Slab::default(),
@@ -297,8 +302,9 @@ impl SessionTable {
             groups_by_name: HashMap::with_hasher(FixedState::with_seed(seed)),
             counters: ShardCounters::default(),
             event_queue: EventQueue::default(),
-            options,
-            now,
+            context,
+            durability: ShardDurability::default(),
+            ledger: MemoryLedger::new(memory),
             unfinished: Vec::new(),
             orphans: Vec::new(),
             write_batch: WriteBatch::default(),
@@ -332,6 +338,11 @@ impl SessionTable {
 
     pub(crate) fn with_messages(&mut self, id: SessionId) -> (&mut Session, &mut MessagePool) {
         (&mut self.slab[id.0], &mut self.messages)
+    }
+
+    /// Returns a session, and what is the same for all sessions.
+    pub(crate) fn with_context(&mut self, id: SessionId) -> (&mut Session, &ShardContext) {
+        (&mut self.slab[id.0], &self.context)
     }
 
     pub(crate) fn is_current(&self, id: SessionId, generation: u32) -> bool {
@@ -415,7 +426,7 @@ impl SessionTable {
         let after = rights.as_ref().map_or(0, |rights| rights.bytes());
         let mut before = std::mem::replace(&mut self.slab[id.0].permissions, rights);
         if let Some(before) = &mut before {
-            let denials = before.withheld_denials(&self.slab[id.0].client_id, self.now);
+            let denials = before.withheld_denials(&self.slab[id.0].client_id, self.context.now);
             self.late_notes.extend(denials);
         }
         self.count_permissions(before.map_or(0, |rights| rights.bytes()), after);

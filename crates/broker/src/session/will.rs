@@ -6,6 +6,7 @@ use crate::outbox::Outbox;
 use crate::routing::message::{IncomingPublish, NO_EXPIRY};
 use crate::routing::publish::needs_durable_ack;
 use crate::session::session_table::Session;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 use crate::statistics::sys::DropReason;
 use crate::timer::ShardTimer;
@@ -57,7 +58,7 @@ impl Shard {
     /// Will Delay Interval. The will is published at the end of the delay or of the session,
     /// whichever is first [MQTT-3.1.2-8].
     pub(crate) fn arm_will(&mut self, id: SessionId, out: &mut Outbox) {
-        let now = self.now;
+        let now = self.sessions.context.now;
         let session = self.sessions.get_mut(id);
         let (expiry_s, generation) = (session.expiry_s, session.generation);
         let Some(extras) = &mut session.extras else { return };
@@ -67,20 +68,12 @@ impl Shard {
         }
         let at = MonotonicMs(now.0 + u64::from(will.delay_s) * 1000);
         extras.will_at = Some(at);
-        self.timers.set(at, ShardTimer::Session { index: id.0, generation });
-    }
-
-    /// Whether the will of a persistent session has a delay, which goes on while the process is
-    /// down.
-    pub(crate) fn has_delayed_will(&self, id: SessionId) -> bool {
-        let session = self.sessions.get(id);
-        let will = session.extras.as_ref().and_then(|extras| extras.will.as_ref());
-        session.persistent.is_some() && will.is_some_and(|will| will.delay_s > 0)
+        self.sessions.context.timers.set(at, ShardTimer::Session { index: id.0, generation });
     }
 
     /// Publishes the will, if present, and removes it from the session [MQTT-3.1.2-10].
     pub(crate) fn publish_will(&mut self, id: SessionId, out: &mut Outbox) {
-        let publisher = self.publisher_hash(id);
+        let publisher = self.sessions.publisher_hash(id);
         let session = self.sessions.get_mut(id);
         let Some(extras) = &mut session.extras else { return };
         extras.will_at = None;
@@ -88,29 +81,46 @@ impl Shard {
         self.sessions.make_dirty(id);
         // The rules may have changed since CONNECT.
         let session = self.sessions.get(id);
-        let has_rules = self.options.permissions_at(session.listener).is_some();
+        let has_rules = self.sessions.context.options.permissions_at(session.listener).is_some();
         if has_rules && session.permissions.is_some() {
             let manner = (will.qos as u8, will.retain);
             let said = self.sessions.get(id).strip_prefix(&will.topic);
-            if !self.may_publish_will(id, said, manner, out) {
+            if !self.authorization.may_publish_will(id, said, manner, &mut self.sessions, out) {
                 self.sessions.counters.drops[DropReason::Refused as usize] += 1;
                 return;
             }
         }
-        let mut draft = IncomingPublish::new(&will.topic, &will.payload, self.now);
+        let mut draft = IncomingPublish::new(&will.topic, &will.payload, self.sessions.context.now);
         draft.properties = &will.properties;
         draft.qos = will.qos;
-        draft.expiry_s = will.expiry_s.min(self.options.message_expiry_s_max);
+        draft.expiry_s = will.expiry_s.min(self.sessions.context.options.message_expiry_s_max);
         draft.publisher = publisher;
-        draft.durability = self.durability_of(&will.topic);
+        draft.durability = self.sessions.durability_of(&will.topic);
         // The batch with the will also erases the will from the session's record.
-        draft.exactly_once = needs_durable_ack(&draft) && self.waits_for_store(id);
+        draft.exactly_once = needs_durable_ack(&draft) && self.sessions.waits_for_store(id);
         // [MQTT-3.1.2-14] [MQTT-3.1.2-15]: the will was accepted at CONNECT; without room to retain
         // it now, the message is sent and not retained.
-        draft.retain = will.retain && self.has_room_to_retain(&will.topic);
-        let mut ruled = self.run_message_rules(id, &draft, false, out);
-        ruled.exactly_once = self.waits_for_store(id);
+        draft.retain = will.retain && self.routing.has_room_to_retain(&will.topic, &self.sessions);
+        let mut ruled = self.rule_engine.run_message_rules(
+            id,
+            &draft,
+            false,
+            &self.connections,
+            &mut self.sessions,
+            out,
+        );
+        ruled.exactly_once = self.sessions.waits_for_store(id);
         self.retain_and_route(&ruled, None, &mut draft, out);
         self.publish_outputs(ruled, out);
+    }
+}
+
+impl SessionTable {
+    /// Whether the will of a persistent session has a delay, which goes on while the process is
+    /// down.
+    pub(crate) fn has_delayed_will(&self, id: SessionId) -> bool {
+        let session = self.get(id);
+        let will = session.extras.as_ref().and_then(|extras| extras.will.as_ref());
+        session.persistent.is_some() && will.is_some_and(|will| will.delay_s > 0)
     }
 }

@@ -7,25 +7,29 @@ use crate::timer::ShardTimer;
 
 impl Shard {
     pub(super) fn on_tick(&mut self, out: &mut Outbox) {
-        self.interest.follow_growth(self.id.0, &mut self.shard_interest, self.topics.texts());
-        let mut timers = std::mem::take(&mut self.scratch.timers);
-        self.timers.fire(self.now, &mut timers);
+        self.routing.interest.follow_growth(
+            self.sessions.context.id.0,
+            &mut self.routing.shard_interest,
+            self.routing.topics.texts(),
+        );
+        let mut timers = std::mem::take(&mut self.fired_timers);
+        self.sessions.context.timers.fire(self.sessions.context.now, &mut timers);
         for timer in timers.drain(..) {
             self.fire_timer(timer, out);
         }
         if timers.capacity() <= TIMERS_KEPT {
-            self.scratch.timers = timers;
+            self.fired_timers = timers;
         }
-        if self.windows.is_behind() {
+        if self.rule_engine.windows.is_behind() {
             self.check_windows(out);
         }
-        self.plan_sweep();
+        self.routing.plan_sweep(&mut self.sessions);
         self.prune_timers();
         self.publish_due(out);
-        self.continue_cache_requests(out);
-        self.continue_reauthorization(out);
+        self.caches.continue_cache_requests(&mut self.routing, &mut self.sessions, out);
+        self.authorization.continue_reauthorization(&mut self.routing, &mut self.sessions, out);
         self.continue_ban_watch(out);
-        self.look_for_stalls(out);
+        self.connections.look_for_stalls(&mut self.sessions, out);
         let mut unfinished = std::mem::take(&mut self.sessions.unfinished);
         // Rotate: all sessions share the tick's bounds, so each tick starts with a different
         // session.
@@ -57,37 +61,47 @@ impl Shard {
                 self.sessions.drop_aged(SessionId(index), generation, out);
             }
             ShardTimer::AuthzDeadline { index, generation } => {
-                self.check_authz_deadline(index, generation, out)
+                self.authorization.check_authz_deadline(
+                    index,
+                    generation,
+                    &mut self.connections,
+                    &mut self.sessions,
+                    out,
+                )
             }
-            ShardTimer::Caches => self.expire_cached(),
+            ShardTimer::Caches => self.caches.expire_cached(&mut self.sessions),
             // `publish_due` below publishes the messages.
             ShardTimer::Delayed => {}
-            ShardTimer::Reauthorization => self.check_reauthorization(out),
-            ShardTimer::GarbageCollection => self.start_garbage_collection(out),
+            ShardTimer::Reauthorization => {
+                self.authorization.check_reauthorization(&mut self.routing, &mut self.sessions, out)
+            }
+            ShardTimer::GarbageCollection => self.sessions.start_garbage_collection(out),
             ShardTimer::QueueDrain { index, generation } => {
                 self.sessions.resume_drain(SessionId(index), generation, out);
             }
             ShardTimer::ReadRate { index, generation } => {
-                self.resume_rate_limited(index, generation, out)
+                self.connections.resume_rate_limited(index, generation, &mut self.sessions, out)
             }
             ShardTimer::EventFlush => self.flush_withheld_events(out),
             ShardTimer::Sys => self.sys_round(out),
-            ShardTimer::Windows => self.mark_windows_due(),
+            ShardTimer::Windows => self.rule_engine.mark_windows_due(),
             ShardTimer::RetainedSweep => {
-                self.sweep_at = None;
-                for topic in self.retained.sweep(self.now) {
-                    self.erase_retained(&topic);
+                self.routing.sweep_at = None;
+                for topic in self.routing.retained.sweep(self.sessions.context.now) {
+                    self.sessions.erase_retained(&topic);
                 }
             }
         }
     }
+}
 
-    pub(super) fn plan_sweep(&mut self) {
+impl ShardRouting {
+    pub(crate) fn plan_sweep(&mut self, sessions: &mut SessionTable) {
         if self.sweep_at.is_none()
             && let Some(at) = self.retained.next_sweep()
         {
             self.sweep_at = Some(at);
-            self.timers.set(at, ShardTimer::RetainedSweep);
+            sessions.context.timers.set(at, ShardTimer::RetainedSweep);
         }
     }
 }

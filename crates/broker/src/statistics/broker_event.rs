@@ -4,6 +4,7 @@
 use crate::authorization::acl_rules::DenialCause;
 use crate::connection::peer::PeerAddress;
 use crate::connection::refusal::Refusal;
+use crate::context::ShardContext;
 use crate::input::{ConnId, MonotonicMs, SessionId};
 use crate::outbox::Outbox;
 use crate::routing::message::Message;
@@ -339,7 +340,7 @@ impl PeerLog {
 #[derive(Debug, Default)]
 pub(crate) struct WithheldDrops(pub(crate) [u64; crate::statistics::sys::DROPS]);
 
-impl Shard {
+impl ShardContext {
     /// Schedules `flush_withheld_events` in a second, for the case that no further event is
     /// reported.
     pub(crate) fn plan_event_flush(&mut self) {
@@ -349,25 +350,27 @@ impl Shard {
             self.timers.set(at, ShardTimer::EventFlush);
         }
     }
+}
 
+impl Shard {
     /// Reports all withheld events of the shard and of its sessions.
     pub(crate) fn flush_withheld_events(&mut self, out: &mut Outbox) {
-        self.event_flush_at = None;
-        let now = self.now;
+        self.sessions.context.event_flush_at = None;
+        let now = self.sessions.context.now;
         for (few, what) in [
-            (&mut self.end_log_limiter, WithheldKind::Connections),
-            (&mut self.rule_log_limiter, WithheldKind::Rules),
-            (&mut self.stall_log_limiter, WithheldKind::Stalls),
+            (&mut self.connections.end_log_limiter, WithheldKind::Connections),
+            (&mut self.rule_engine.rule_log_limiter, WithheldKind::Rules),
+            (&mut self.connections.stall_log_limiter, WithheldKind::Stalls),
         ] {
             out.events.extend(few.flush(now).map(|count| BrokerEvent::Withheld { what, count }));
         }
-        let not_opened = self.not_opened.flush(now);
+        let not_opened = self.connections.not_opened.flush(now);
         out.events.extend(not_opened.map(|(peer, why, count)| BrokerEvent::NotOpened {
             peer,
             why,
             count,
         }));
-        let turned_away = self.ban_watch.turned_away.flush(now);
+        let turned_away = self.authorization.ban_watch.turned_away.flush(now);
         out.events.extend(turned_away.map(|(peer, why, count)| BrokerEvent::TurnedAway {
             peer,
             why,
@@ -387,7 +390,7 @@ impl SessionTable {
     /// Reports the withheld events of a session. Returns whether there were any.
     pub(crate) fn flush_session_events(&mut self, id: SessionId, out: &mut Outbox) -> bool {
         let before = out.events.len();
-        let now = self.now;
+        let now = self.context.now;
         let session = self.get_mut(id);
         let client_id = &session.client_id;
         if let Some(extras) = &mut session.extras

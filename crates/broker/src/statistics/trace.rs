@@ -5,10 +5,14 @@
 //! bytes are written: refusals, and the DISCONNECT of a connection which the shard has already
 //! removed, are often the reason for a trace.
 
+use crate::connection::connection_table::ConnectionTable;
 use crate::connection::peer::PeerAddress;
+use crate::context::ShardContext;
 use crate::input::ConnId;
 use crate::outbox::Outbox;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
+use crate::statistics::ShardStatistics;
 use crate::statistics::broker_event::BrokerEvent;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -30,15 +34,25 @@ struct TracedConn {
     aliases: [HashMap<u16, Box<str>, FixedState>; 2],
 }
 
-impl Shard {
-    pub fn is_tracing(&self) -> bool {
+impl ShardContext {
+    pub(crate) fn is_tracing(&self) -> bool {
         self.options.event_options.trace.is_some()
     }
+}
 
+impl ShardStatistics {
     /// Registers a connection if the trace selects its packets.
     #[cold]
-    pub(crate) fn start_trace(&mut self, conn: ConnId, client_id: &str, version: ProtocolVersion) {
-        let (Some(trace), Some(known)) = (&self.options.event_options.trace, self.conn(conn))
+    pub(crate) fn start_trace(
+        &mut self,
+        conn: ConnId,
+        client_id: &str,
+        version: ProtocolVersion,
+        connections: &mut ConnectionTable,
+        sessions: &mut SessionTable,
+    ) {
+        let (Some(trace), Some(known)) =
+            (&sessions.context.options.event_options.trace, connections.conn(conn))
         else {
             return;
         };
@@ -54,17 +68,21 @@ impl Shard {
     }
 
     /// Applies a new, changed or removed trace option to all connections.
-    pub(crate) fn reload_trace(&mut self) {
+    pub(crate) fn reload_trace(
+        &mut self,
+        connections: &mut ConnectionTable,
+        sessions: &mut SessionTable,
+    ) {
         self.tracer = PacketTracer::default();
-        if !self.is_tracing() {
+        if !sessions.context.is_tracing() {
             return;
         }
-        for index in 0..self.conns.len() as u32 {
-            let Some(known) = self.conn(ConnId(index)) else { continue };
+        for index in 0..connections.conns.len() as u32 {
+            let Some(known) = connections.conn(ConnId(index)) else { continue };
             if let Some(id) = known.session() {
-                let session = self.sessions.get(id);
+                let session = sessions.get(id);
                 let (client_id, version) = (session.own_client_id().to_string(), session.version);
-                self.start_trace(ConnId(index), &client_id, version);
+                self.start_trace(ConnId(index), &client_id, version, connections, sessions);
             }
         }
     }
@@ -79,23 +97,39 @@ impl Shard {
         &mut self,
         conn: ConnId,
         frame: PacketFrame<'_>,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
         if let Some(traced) = self.tracer.traced.get_mut(&conn.0) {
-            let wanted =
-                self.options.event_options.trace.as_ref().and_then(|trace| trace.topic.as_deref());
+            let wanted = sessions
+                .context
+                .options
+                .event_options
+                .trace
+                .as_ref()
+                .and_then(|trace| trace.topic.as_deref());
             out.events.extend(traced.packet_event(frame, false, wanted));
         }
     }
+}
 
+impl Shard {
     /// Records the packets which this tick is going to write. The engine calls this function once
     /// per tick, only if `is_tracing`.
     pub fn trace_writes(&mut self, out: &mut Outbox) {
         for at in 0..out.writes().len() {
             let write = &out.writes()[at];
-            let Some(traced) = self.tracer.traced.get_mut(&write.conn.0) else { continue };
-            let wanted =
-                self.options.event_options.trace.as_ref().and_then(|trace| trace.topic.as_deref());
+            let Some(traced) = self.statistics.tracer.traced.get_mut(&write.conn.0) else {
+                continue;
+            };
+            let wanted = self
+                .sessions
+                .context
+                .options
+                .event_options
+                .trace
+                .as_ref()
+                .and_then(|trace| trace.topic.as_deref());
             let bytes: Vec<u8> =
                 write.slices(&out.arena).flat_map(|slice| slice.iter().copied()).collect();
             let mut rest = &bytes[..];
@@ -104,9 +138,9 @@ impl Shard {
                 rest = &rest[frame.len..];
             }
         }
-        let conns = &self.conns;
+        let conns = &self.connections.conns;
         let lives = |conn: &u32| conns.get(*conn as usize).is_some_and(Option::is_some);
-        self.tracer.traced.retain(|conn, _| lives(conn));
+        self.statistics.tracer.traced.retain(|conn, _| lives(conn));
     }
 }
 

@@ -12,13 +12,13 @@ impl Shard {
     /// purpose, and closes the transport [MQTT-4.13.1-1] [MQTT-4.13.2-1] [MQTT-3.2.2-7]
     /// [MQTT-3.14.4-2].
     pub(crate) fn end_connection(&mut self, conn: ConnId, end: CloseReason, out: &mut Outbox) {
-        let detail = std::mem::take(&mut self.violation_detail);
-        let Some(known) = self.conn(conn) else { return };
+        let detail = std::mem::take(&mut self.connections.violation_detail);
+        let Some(known) = self.connections.conn(conn) else { return };
         let (peer, session, welcomed) =
             (known.peer.address, known.session(), known.connacked_session());
         let client_id: Box<str> =
             session.map(|id| self.sessions.get(id).client_id.clone()).unwrap_or_default();
-        let refused = self.event_collector.refused.take();
+        let refused = self.rule_engine.event_collector.refused.take();
         let event = match end {
             CloseReason::ClientDisconnect(reason) => {
                 Some(BrokerEvent::Disconnected { client_id, conn, reason })
@@ -26,7 +26,7 @@ impl Shard {
             CloseReason::Violation(violation) => {
                 self.sessions.counters.violations += 1;
                 let detail = describe_violation(violation, detail);
-                let told = self.count_end_event();
+                let told = self.connections.count_end_event(&mut self.sessions);
                 told.map(|withheld| BrokerEvent::Violated {
                     client_id,
                     conn,
@@ -37,7 +37,7 @@ impl Shard {
                 })
             }
             CloseReason::Refusal(refusal) => {
-                let told = self.count_end_event();
+                let told = self.connections.count_end_event(&mut self.sessions);
                 let (client_id, user) = match session {
                     Some(_) => (client_id, None),
                     None => refused.unwrap_or_default(),
@@ -54,8 +54,8 @@ impl Shard {
             }
         };
         out.events.extend(event);
-        if self.rule_index.wants_events() {
-            self.collect_events(out);
+        if self.rule_engine.rule_index.wants_events() {
+            self.rule_engine.collect_events(&mut self.connections, &mut self.sessions, out);
         }
         let said = match end {
             CloseReason::ClientDisconnect(_) => None,
@@ -74,14 +74,14 @@ impl Shard {
 
     /// Handles the end of the transport without a DISCONNECT.
     pub(crate) fn on_closed(&mut self, conn: ConnId, out: &mut Outbox) {
-        let Some(known) = self.conn(conn) else { return };
+        let Some(known) = self.connections.conn(conn) else { return };
         if let Some(id) = known.session() {
             let session = self.sessions.get(id);
             if !session.is_data_stream {
                 let client_id = session.client_id.clone();
                 out.events.push(BrokerEvent::Lost { client_id, conn });
-                if self.rule_index.wants_events() {
-                    self.collect_events(out);
+                if self.rule_engine.rule_index.wants_events() {
+                    self.rule_engine.collect_events(&mut self.connections, &mut self.sessions, out);
                 }
             }
         }
@@ -89,7 +89,8 @@ impl Shard {
     }
 
     pub(super) fn forget_conn(&mut self, conn: ConnId, out: &mut Outbox) {
-        let session = self.take_conn(conn).and_then(|known| known.session());
+        let session =
+            self.connections.take_conn(conn, &mut self.sessions).and_then(|known| known.session());
         match session {
             Some(id) if self.sessions.get(id).is_data_stream => self.end_data_stream(id, out),
             Some(id) => self.detach_session(id, out),

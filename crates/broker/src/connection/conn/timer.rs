@@ -14,18 +14,18 @@ impl Shard {
     /// keep-alive and the expiry of credentials. The timer is not moved by activity; when it fires,
     /// the handler compares `last_activity` and sets the timer anew.
     pub(crate) fn check_conn_timer(&mut self, index: u32, generation: u32, out: &mut Outbox) {
-        let (now, conn) = (self.now, ConnId(index));
-        let Some(known) = self.conn_mut(conn) else { return };
+        let (now, conn) = (self.sessions.context.now, ConnId(index));
+        let Some(known) = self.connections.conn_mut(conn) else { return };
         if known.generation != generation || now < known.timer_at {
             return;
         }
         let (timer_at, session) = (known.timer_at, known.session());
-        let due = self.extend_conn_deadline(timer_at, session);
-        let pause = self.pause;
-        let Some(known) = self.conn_mut(conn) else { return };
+        let due = self.sessions.context.extend_conn_deadline(timer_at, session);
+        let pause = self.sessions.context.pause;
+        let Some(known) = self.connections.conn_mut(conn) else { return };
         if now < due {
             known.timer_at = due;
-            return self.timers.set(due, ShardTimer::Conn { index, generation });
+            return self.sessions.context.timers.set(due, ShardTimer::Conn { index, generation });
         }
         if matches!(known.state, ConnState::Authenticating | ConnState::Challenged) {
             let case = known.generation;
@@ -33,10 +33,15 @@ impl Shard {
         }
         let Some(session) = known.session() else {
             if matches!(known.state, ConnState::AuthorizingWill { .. }) {
-                return self.resume_after_authz(conn, out);
+                return self.authorization.resume_after_authz(
+                    conn,
+                    &mut self.connections,
+                    &mut self.sessions,
+                    out,
+                );
             }
-            let ms = self.options.connect_timeout_ms;
-            self.violation_detail =
+            let ms = self.sessions.context.options.connect_timeout_ms;
+            self.connections.violation_detail =
                 format!("no CONNECT came in time: connect.timeout_ms = {ms}").into();
             return self.end_connection(
                 conn,
@@ -63,9 +68,9 @@ impl Shard {
             );
         }
         let Some(due) = silent_at.into_iter().chain(expires).min() else { return };
-        let Some(known) = self.conn_mut(conn) else { return };
+        let Some(known) = self.connections.conn_mut(conn) else { return };
         known.timer_at = due;
-        self.timers.set(due, ShardTimer::Conn { index, generation });
+        self.sessions.context.timers.set(due, ShardTimer::Conn { index, generation });
         self.sessions.get_mut(session).free_idle_flight();
     }
 }

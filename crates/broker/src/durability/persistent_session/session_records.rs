@@ -5,12 +5,13 @@ use crate::durability::write_batch::RecordSpace;
 use crate::input::{RetainStamp, SessionId};
 use crate::limits::NONE;
 use crate::options::Durability;
+use crate::routing::ShardRouting;
 use crate::routing::message::{IncomingPublish, Message};
 use crate::routing::topics::SubscriptionFlags;
-use crate::shard::Shard;
+use crate::session::session_table::SessionTable;
 use mqtt::QoS;
 
-impl Shard {
+impl SessionTable {
     /// Adds the record of a new or changed subscription to the write batch, if the session is
     /// persistent.
     pub(crate) fn write_filter(
@@ -20,56 +21,26 @@ impl Shard {
         options: SubscriptionFlags,
         given: u32,
     ) {
-        let Some(persistent) = &self.sessions.get(id).persistent else { return };
+        let Some(persistent) = &self.get(id).persistent else { return };
         let key = records::filter_key(persistent.number, filter);
         let value = records::filter_value(options.bits(), given, self.has_exclusive(id, filter));
-        self.sessions.write_batch.push_change(RecordSpace::Sessions, key, Some(value));
-        self.sessions.request_sync();
+        self.write_batch.push_change(RecordSpace::Sessions, key, Some(value));
+        self.request_sync();
     }
 
     pub(crate) fn erase_filter(&mut self, id: SessionId, filter: &str) {
-        let Some(persistent) = &self.sessions.get(id).persistent else { return };
+        let Some(persistent) = &self.get(id).persistent else { return };
         let key = records::filter_key(persistent.number, filter);
-        self.sessions.write_batch.push_change(RecordSpace::Sessions, key, None);
-        self.sessions.request_sync();
+        self.write_batch.push_change(RecordSpace::Sessions, key, None);
+        self.request_sync();
     }
 
-    /// Writes the retained message of a topic, on the topic's owner shard only and in the order of
-    /// its decisions, so the store and every shard agree. A cleared topic keeps a record with the
-    /// stamp until no older message can arrive any more.
-    pub(crate) fn write_retained(&mut self, message: &Message, stamp: RetainStamp) {
-        let draft = message.view().draft();
-        if draft.durability == Durability::Memory || self.owner_of(message.topic()) != self.id {
+    pub(crate) fn write_session(&mut self, id: SessionId) {
+        if !self.contains(id) {
             return;
         }
-        let newest = self.retained.newest(message.topic());
-        let waits = draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce;
-        let value = match newest {
-            // A later message has replaced this one, perhaps in a batch that no answer waits for.
-            // The publisher of this message then waits for the later one.
-            Some((later, _)) if later != stamp && !waits => return,
-            Some((later, Some(newest))) => {
-                Some(records::retained_value(later, newest.view().as_bytes()))
-            }
-            Some((later, None)) => {
-                let clear = Message::new(&IncomingPublish::new(message.topic(), b"", draft.at));
-                Some(records::retained_value(later, clear.view().as_bytes()))
-            }
-            None => None,
-        };
-        self.sessions.write_batch.push_change(RecordSpace::Retained, message.topic().into(), value);
-        if waits {
-            self.sessions.write_batch.mark_urgent();
-            self.sessions.write_batch.stores_routed = true;
-        }
-    }
-
-    pub(super) fn write_session(&mut self, id: SessionId) {
-        if !self.sessions.contains(id) {
-            return;
-        }
-        let now = self.now.0;
-        let session = self.sessions.get_mut(id);
+        let now = self.context.now.0;
+        let session = self.get_mut(id);
         let Some(persistent) = session.persistent.as_mut().filter(|persistent| persistent.dirty)
         else {
             return;
@@ -98,6 +69,45 @@ impl Shard {
         let will = extras.and_then(|extras| extras.will.as_deref());
         let value = records::session_value(&record, will);
         let key = records::text_key(kind::SESSION, &session.client_id);
-        self.sessions.write_batch.push_change(RecordSpace::Sessions, key, Some(value));
+        self.write_batch.push_change(RecordSpace::Sessions, key, Some(value));
+    }
+}
+
+impl ShardRouting {
+    /// Writes the retained message of a topic, on the topic's owner shard only and in the order of
+    /// its decisions, so the store and every shard agree. A cleared topic keeps a record with the
+    /// stamp until no older message can arrive any more.
+    pub(crate) fn write_retained(
+        &mut self,
+        message: &Message,
+        stamp: RetainStamp,
+        sessions: &mut SessionTable,
+    ) {
+        let draft = message.view().draft();
+        if draft.durability == Durability::Memory
+            || sessions.context.owner_of(message.topic()) != sessions.context.id
+        {
+            return;
+        }
+        let newest = self.retained.newest(message.topic());
+        let waits = draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce;
+        let value = match newest {
+            // A later message has replaced this one, perhaps in a batch that no answer waits for.
+            // The publisher of this message then waits for the later one.
+            Some((later, _)) if later != stamp && !waits => return,
+            Some((later, Some(newest))) => {
+                Some(records::retained_value(later, newest.view().as_bytes()))
+            }
+            Some((later, None)) => {
+                let clear = Message::new(&IncomingPublish::new(message.topic(), b"", draft.at));
+                Some(records::retained_value(later, clear.view().as_bytes()))
+            }
+            None => None,
+        };
+        sessions.write_batch.push_change(RecordSpace::Retained, message.topic().into(), value);
+        if waits {
+            sessions.write_batch.mark_urgent();
+            sessions.write_batch.stores_routed = true;
+        }
     }
 }

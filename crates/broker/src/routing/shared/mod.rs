@@ -13,13 +13,14 @@ use crate::limits::{NONE, SHARE_GRANT_MAX};
 use crate::memory::cost;
 use crate::options::{BrokerOptions, SharedStrategy};
 use crate::outbox::Outbox;
+use crate::routing::ShardRouting;
 use crate::routing::message::{IncomingPublish, Message};
 use crate::routing::namespace::parse_known_share;
 use crate::routing::publish::needs_durable_ack;
 use crate::routing::topics::{FilterId, SubscriptionFlags};
 use crate::session::delivery::Delivery;
+use crate::session::session_table::SessionTable;
 use crate::session::session_table::{GroupMembership, ids};
-use crate::shard::Shard;
 use crate::statistics::sys::DropReason;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -185,7 +186,7 @@ fn mix_hash(mut hash: u64) -> u64 {
     hash ^ hash >> 29
 }
 
-impl Shard {
+impl ShardRouting {
     /// Adds a member to a group that this shard owns, or changes the member's options.
     pub(crate) fn join_group(
         &mut self,
@@ -195,13 +196,14 @@ impl Shard {
         options: SubscribeOptions,
         id: u32,
         lasts: bool,
+        sessions: &mut SessionTable,
     ) {
         let at = match self.groups.by_name.get(name) {
             Some(&at) => at,
-            None => self.create_group(name),
+            None => self.create_group(name, sessions),
         };
         if lasts {
-            self.make_group_persistent(at);
+            self.make_group_persistent(at, sessions);
         }
         let client_hash = self.groups.by_name.hasher().hash_one(client_id);
         let group = &mut self.groups.groups[at];
@@ -214,13 +216,13 @@ impl Shard {
         self.groups.members += 1;
     }
 
-    fn create_group(&mut self, name: &Arc<str>) -> u32 {
+    fn create_group(&mut self, name: &Arc<str>, sessions: &mut SessionTable) -> u32 {
         let share = parse_known_share(name);
         let text = share.map_or("", |share| share.filter);
-        let strategy = self.options.strategy_of(name);
+        let strategy = sessions.context.options.strategy_of(name);
         let (filter, unknown) = self.topics.find_or_insert(text);
         if unknown {
-            self.add_interest(text);
+            self.add_interest(text, sessions);
         }
         let at = self.groups.groups.insert(SharedGroup {
             name: name.clone(),
@@ -237,23 +239,28 @@ impl Shard {
         });
         self.groups.by_name.insert(name.clone(), at);
         self.groups.any = true;
-        self.interest.set_grouped(self.id.0, true);
+        self.interest.set_grouped(sessions.context.id.0, true);
         self.groups.name_bytes += name.len() as u64;
         self.groups.groups[at].place = self.topics.filter_mut(filter).add_group(at);
         at
     }
 
     /// Applies the strategies of new options to all groups.
-    pub(crate) fn choose_strategies(&mut self) {
+    pub(crate) fn choose_strategies(&mut self, sessions: &mut SessionTable) {
         for &at in self.groups.by_name.values() {
             let group = &mut self.groups.groups[at];
-            group.strategy = self.options.strategy_of(&group.name);
+            group.strategy = sessions.context.options.strategy_of(&group.name);
         }
     }
 
     /// Removes a member of a shared group. With its last member the group is removed: messages in
     /// its queue are dropped, counted as [`DropReason::Offline`], and deleted from the store.
-    pub(crate) fn leave_group(&mut self, name: &str, member: SessionRef) {
+    pub(crate) fn leave_group(
+        &mut self,
+        name: &str,
+        member: SessionRef,
+        sessions: &mut SessionTable,
+    ) {
         let Some(&at) = self.groups.by_name.get(name) else { return };
         let group = &mut self.groups.groups[at];
         let before = group.members.len();
@@ -267,21 +274,21 @@ impl Shard {
         let waiting = group.queue.len() as u64;
         let dropped = waiting + group.tail.messages;
         self.groups.queue_bytes -= group.queue_bytes + waiting * cost::SLOT;
-        self.sessions.counters.drops[DropReason::Offline as usize] += dropped;
+        sessions.counters.drops[DropReason::Offline as usize] += dropped;
         self.groups.by_name.remove(name);
         self.groups.name_bytes -= name.len() as u64;
         self.groups.groups.remove(at);
         if let Some((number, _)) = lasting {
-            self.forget_group(name, number);
+            self.forget_group(name, number, sessions);
         }
         self.groups.any = !self.groups.by_name.is_empty();
-        self.interest.set_grouped(self.id.0, self.groups.any);
+        self.interest.set_grouped(sessions.context.id.0, self.groups.any);
         if let Some(moved) = self.topics.filter_mut(filter).remove_group(place) {
             self.groups.groups[moved].place = place;
         }
         let text = self.topics.filter(filter).text.clone();
         if self.topics.remove_if_unused(filter) {
-            self.remove_interest(&text);
+            self.remove_interest(&text, sessions);
         }
     }
 
@@ -292,6 +299,7 @@ impl Shard {
         member: SessionRef,
         online: bool,
         more: u32,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
         let Some(&at) = self.groups.by_name.get(name) else { return };
@@ -303,17 +311,17 @@ impl Shard {
             joined.online = online;
             joined.room = if online { joined.room + more } else { 0 };
         }
-        self.drain_group_queue(at, out);
+        self.drain_group_queue(at, sessions, out);
     }
 
     /// Reports changed room of this shard's members to the owners of their groups.
-    pub(crate) fn report_rooms(&mut self, out: &mut Outbox) {
-        for id in std::mem::take(&mut self.sessions.room_changes) {
-            if !self.sessions.contains(id) {
+    pub(crate) fn report_rooms(&mut self, sessions: &mut SessionTable, out: &mut Outbox) {
+        for id in std::mem::take(&mut sessions.room_changes) {
+            if !sessions.contains(id) {
                 continue;
             }
-            let member = self.session_ref(id);
-            let session = self.sessions.get_mut(id);
+            let member = sessions.session_ref(id);
+            let session = sessions.get_mut(id);
             let (online, room) = (session.conn != NONE, session.free_window().min(SHARE_GRANT_MAX));
             let Some(extras) = &mut session.extras else { continue };
             let mut reports = Vec::new();
@@ -322,10 +330,10 @@ impl Shard {
                 reports.push((share.group.clone(), share.owner, more));
             }
             for (group, owner, more) in reports {
-                if owner == self.id {
+                if owner == sessions.context.id {
                     // For members on its own shard the owner reads the session's room in
                     // `refresh_rooms`.
-                    self.set_room(&group, member, online, 0, out);
+                    self.set_room(&group, member, online, 0, sessions, out);
                 } else if let Some(more) = more {
                     let report = ShardMessage::MemberRoom { group, member, online, more };
                     out.lanes[usize::from(owner.0)].push_back(report);
@@ -335,12 +343,12 @@ impl Shard {
     }
 
     /// Returns messages whose member ended before delivery to their groups.
-    pub(crate) fn return_orphans(&mut self, out: &mut Outbox) {
-        for (group, message, origin) in std::mem::take(&mut self.sessions.orphans) {
-            if self.owner_of(&group) == self.id {
-                self.dispatch_to_group(&group, &message, origin, out);
+    pub(crate) fn return_orphans(&mut self, sessions: &mut SessionTable, out: &mut Outbox) {
+        for (group, message, origin) in std::mem::take(&mut sessions.orphans) {
+            if sessions.context.owner_of(&group) == sessions.context.id {
+                self.dispatch_to_group(&group, &message, origin, sessions, out);
             } else {
-                self.return_to_group(group, message, origin, out);
+                sessions.return_to_group(group, message, origin, out);
             }
         }
     }
@@ -350,12 +358,13 @@ impl Shard {
         &mut self,
         filters: &[FilterId],
         draft: &mut IncomingPublish<'_>,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
         for &filter in filters {
             for place in 0..self.topics.filter(filter).groups().len() {
                 let at = self.topics.filter(filter).groups()[place];
-                self.dispatch_or_queue(at, draft, None, out);
+                self.dispatch_or_queue(at, draft, None, sessions, out);
             }
         }
     }
@@ -367,12 +376,13 @@ impl Shard {
         filters: &[FilterId],
         was_there: impl Fn(&str) -> bool,
         draft: &mut IncomingPublish<'_>,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
         for &filter in filters {
             for at in self.topics.filter(filter).groups().to_vec() {
                 if was_there(&self.groups.groups[at].name) {
-                    self.dispatch_or_queue(at, draft, None, out);
+                    self.dispatch_or_queue(at, draft, None, sessions, out);
                 }
             }
         }
@@ -385,16 +395,17 @@ impl Shard {
         name: &str,
         message: &Message,
         origin: Option<QueueRecordId>,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
         let Some(&at) = self.groups.by_name.get(name) else {
-            return self.remove_moved_record(origin);
+            return sessions.remove_moved_record(origin);
         };
-        if message.is_expired(self.now) {
-            self.sessions.counters.drops[DropReason::Expired as usize] += 1;
-            return self.remove_moved_record(origin);
+        if message.is_expired(sessions.context.now) {
+            sessions.counters.drops[DropReason::Expired as usize] += 1;
+            return sessions.remove_moved_record(origin);
         }
-        self.dispatch_or_queue(at, &mut message.draft(), origin, out);
+        self.dispatch_or_queue(at, &mut message.draft(), origin, sessions, out);
     }
 
     fn dispatch_or_queue(
@@ -402,42 +413,39 @@ impl Shard {
         at: u32,
         draft: &mut IncomingPublish<'_>,
         origin: Option<QueueRecordId>,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
-        self.drain_group_queue(at, out);
-        if self.groups.groups[at].is_empty() && self.give_to_member(at, draft, origin, out) {
+        self.drain_group_queue(at, sessions, out);
+        if self.groups.groups[at].is_empty()
+            && self.give_to_member(at, draft, origin, sessions, out)
+        {
             return;
         }
-        self.queue_for_group(at, draft, out);
-        self.remove_moved_record(origin);
-    }
-
-    /// Removes the old record of a moved message in the same batch as the record at its new place.
-    pub(crate) fn remove_moved_record(&mut self, origin: Option<QueueRecordId>) {
-        if let Some(place) = origin {
-            self.sessions.write_batch.remove_queue_record(place);
-        }
+        self.queue_for_group(at, draft, sessions, out);
+        sessions.remove_moved_record(origin);
     }
 
     /// Updates the room of members on this shard from their sessions.
-    fn refresh_rooms(&mut self, at: u32) {
+    pub(crate) fn refresh_rooms(&mut self, at: u32, sessions: &mut SessionTable) {
         for joined in &mut self.groups.groups[at].members {
-            if joined.member.shard == self.id {
-                let session = self.sessions.get(joined.member.session);
+            if joined.member.shard == sessions.context.id {
+                let session = sessions.get(joined.member.session);
                 (joined.online, joined.room) = (session.conn != NONE, session.free_window());
             }
         }
     }
 
     /// Gives the message to a member with room. Returns `false` if there is none.
-    fn give_to_member(
+    pub(crate) fn give_to_member(
         &mut self,
         at: u32,
         draft: &mut IncomingPublish<'_>,
         origin: Option<QueueRecordId>,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> bool {
-        let draw = self.next_random();
+        let draw = sessions.context.next_random();
         let group = &mut self.groups.groups[at];
         let hash = match group.strategy {
             SharedStrategy::HashTopic => self.groups.by_name.hasher().hash_one(draft.topic),
@@ -447,14 +455,14 @@ impl Shard {
         let joined = &mut group.members[chosen];
         joined.room -= 1;
         let (member, options, id) = (joined.member, joined.options, joined.id);
-        if member.shard != self.id {
+        if member.shard != sessions.context.id {
             let (group, message) = (group.name.clone(), draft.message().clone());
-            self.ledger.crossing += message.bytes() as i64;
-            let origin = self.store_in_group(at, &message, draft.exactly_once, origin);
+            sessions.ledger.crossing += message.bytes() as i64;
+            let origin = self.store_in_group(at, &message, draft.exactly_once, origin, sessions);
             let asks = origin.is_none()
                 && needs_durable_ack(draft)
                 && self.interest.has_persistent(member.shard.0);
-            let ticket = if asks { self.next_commit_token(member.shard) } else { 0 };
+            let ticket = if asks { sessions.next_commit_token(member.shard) } else { 0 };
             out.lanes[usize::from(member.shard.0)].push_back(ShardMessage::DispatchToMember {
                 group,
                 target: DispatchTarget { member, options, id },
@@ -465,8 +473,8 @@ impl Shard {
             return true;
         }
         let name = group.name.clone();
-        self.deliver_as_member(&name, DispatchTarget { member, options, id }, draft, out);
-        self.remove_moved_record(origin);
+        sessions.deliver_as_member(&name, DispatchTarget { member, options, id }, draft, out);
+        sessions.remove_moved_record(origin);
         true
     }
 
@@ -480,6 +488,7 @@ impl Shard {
         message: &Message,
         once: bool,
         origin: Option<QueueRecordId>,
+        sessions: &mut SessionTable,
     ) -> Option<QueueRecordId> {
         let own = self.groups.groups[at].stored_queue.map(|(number, _)| number);
         let moves = origin.is_some_and(|before| Some(before.number) != own);
@@ -488,9 +497,18 @@ impl Shard {
         if has_tail || !moves && (origin.is_some() || !once) {
             return origin;
         }
-        let Some(position) = self.write_group_message(at, message) else { return origin };
-        self.remove_moved_record(origin);
+        let Some(position) = self.write_group_message(at, message, sessions) else { return origin };
+        sessions.remove_moved_record(origin);
         self.groups.groups[at].record_id_at(Some(position))
+    }
+}
+
+impl SessionTable {
+    /// Removes the old record of a moved message in the same batch as the record at its new place.
+    pub(crate) fn remove_moved_record(&mut self, origin: Option<QueueRecordId>) {
+        if let Some(place) = origin {
+            self.write_batch.remove_queue_record(place);
+        }
     }
 
     fn deliver_as_member(
@@ -501,7 +519,7 @@ impl Shard {
         out: &mut Outbox,
     ) {
         let DispatchTarget { member: SessionRef { session, .. }, options, id } = given;
-        let group = self.sessions.keep_group(group);
+        let group = self.keep_group(group);
         let hit = Delivery {
             session,
             options: SubscriptionFlags::new(options), // [MQTT-4.8.2-3]
@@ -512,10 +530,10 @@ impl Shard {
             from_retained: false,
             alone: true,
         };
-        self.sessions.deliver_with_events(hit, draft, out);
-        let member = self.sessions.get(session);
+        self.deliver_with_events(hit, draft, out);
+        let member = self.get(session);
         if !member.has_room() {
-            self.sessions.room_changes.push(session);
+            self.room_changes.push(session);
         }
     }
 
@@ -531,19 +549,19 @@ impl Shard {
         out: &mut Outbox,
     ) {
         let member = given.member;
-        let known = self.sessions.is_current(member.session, member.generation);
-        if !known || self.sessions.get(member.session).conn == NONE {
+        let known = self.is_current(member.session, member.generation);
+        if !known || self.get(member.session).conn == NONE {
             // The group's record, if there is one, is still in the store.
             return self.send_return(owner, group.clone(), message.clone(), origin, out);
         }
         let mut draft = message.draft();
         self.deliver_as_member(group, given, &mut draft, out);
         self.remove_moved_record(origin);
-        let shares = self.sessions.get_mut(member.session).extras.iter_mut();
+        let shares = self.get_mut(member.session).extras.iter_mut();
         let mut shares = shares.flat_map(|extras| &mut extras.shares);
         if let Some(share) = shares.find(|share| share.group == *group) {
             share.granted = share.granted.saturating_sub(1);
-            self.sessions.room_changes.push(member.session);
+            self.room_changes.push(member.session);
         }
     }
 }

@@ -5,10 +5,11 @@ use super::{QueuedMessage, SharedGroup};
 use crate::memory::cost;
 use crate::options::{Durability, QueuePolicy};
 use crate::outbox::Outbox;
+use crate::routing::ShardRouting;
 use crate::routing::message::{IncomingPublish, Message};
 use crate::routing::topics::SubscriptionFlags;
 use crate::session::flight::granted_qos;
-use crate::shard::Shard;
+use crate::session::session_table::SessionTable;
 use crate::statistics::sys::DropReason;
 use mqtt::{QoS, SubscribeOptions};
 
@@ -37,13 +38,14 @@ impl SharedGroup {
     }
 }
 
-impl Shard {
+impl ShardRouting {
     /// Queues a message in the group because no member has room, within the bounds of a session's
     /// queue.
-    pub(super) fn queue_for_group(
+    pub(crate) fn queue_for_group(
         &mut self,
         at: u32,
         draft: &mut IncomingPublish<'_>,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
         let group = &self.groups.groups[at];
@@ -54,8 +56,8 @@ impl Shard {
         });
         let qos = granted_qos(draft.qos, packed);
         let anyone_online = group.members.iter().any(|joined| joined.online);
-        if qos == QoS::AtMostOnce && !anyone_online && !self.options.queue_qos0 {
-            return self.count_group_drop(at, DropReason::Offline, out);
+        if qos == QoS::AtMostOnce && !anyone_online && !sessions.context.options.queue_qos0 {
+            return self.count_group_drop(at, DropReason::Offline, sessions, out);
         }
         let is_stored = group.stored_queue.is_some()
             && qos != QoS::AtMostOnce
@@ -63,10 +65,10 @@ impl Shard {
         let message = draft.message().clone();
         let bytes = message.bytes() as u64;
         let joining = PendingEnqueue { message, bytes, is_stored };
-        let is_crowded = self.sessions.is_pressure_elevated();
+        let is_crowded = sessions.is_pressure_elevated();
         // Messages which are only in the store do not count as memory.
         let spools = is_stored && group.continues_in_store(is_crowded);
-        if !self.make_room_in_group(at, &joining, is_crowded && !spools, out) {
+        if !self.make_room_in_group(at, &joining, is_crowded && !spools, sessions, out) {
             return;
         }
         let group = &mut self.groups.groups[at];
@@ -78,7 +80,7 @@ impl Shard {
         }
         // Messages which members get at QoS 0 only are not stored, whatever their durability.
         let position =
-            if is_stored { self.write_group_message(at, &joining.message) } else { None };
+            if is_stored { self.write_group_message(at, &joining.message, sessions) } else { None };
         if !spools {
             let waiting = QueuedMessage { message: joining.message, position };
             self.groups.groups[at].queue.push_back(waiting);
@@ -91,18 +93,20 @@ impl Shard {
         at: u32,
         joining: &PendingEnqueue,
         is_crowded: bool,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> bool {
         let &PendingEnqueue { bytes, is_stored, .. } = joining;
-        let (messages_max, bytes_max) = self.options.queue_bounds(is_stored);
+        let (messages_max, bytes_max) = sessions.context.options.queue_bounds(is_stored);
         let is_full = |group: &SharedGroup| {
             let (messages, sum) = group.queued_totals(is_stored);
             messages > 0 && (messages >= messages_max || sum + bytes > bytes_max)
         };
         let full = is_full(&self.groups.groups[at]);
         let drop = if full { DropReason::QueueFull } else { DropReason::OutOfMemory };
-        if (full || is_crowded) && self.options.queue_policy != QueuePolicy::DropOldest {
-            self.count_group_drop(at, drop, out);
+        if (full || is_crowded) && sessions.context.options.queue_policy != QueuePolicy::DropOldest
+        {
+            self.count_group_drop(at, drop, sessions, out);
             return false;
         }
         let mut room = 0;
@@ -111,38 +115,49 @@ impl Shard {
             let bytes = oldest.message.bytes() as u64;
             room += bytes;
             self.groups.queue_bytes -= bytes + cost::SLOT;
-            self.remove_moved_record(self.groups.groups[at].record_id_at(oldest.position));
-            self.count_group_drop(at, drop, out);
+            sessions.remove_moved_record(self.groups.groups[at].record_id_at(oldest.position));
+            self.count_group_drop(at, drop, sessions, out);
         }
         // Reads the tail, so that the next messages to drop are in memory.
         self.request_group_tail(at, full && is_stored, out);
         if is_full(&self.groups.groups[at]) || (is_crowded && room < bytes) {
-            self.count_group_drop(at, drop, out);
+            self.count_group_drop(at, drop, sessions, out);
             return false;
         }
         true
     }
 
     /// Counts a dropped message of a group. The log reports drops at most once a second.
-    fn count_group_drop(&mut self, at: u32, drop: DropReason, out: &mut Outbox) {
-        self.sessions.counters.drops[drop as usize] += 1;
+    fn count_group_drop(
+        &mut self,
+        at: u32,
+        drop: DropReason,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        sessions.counters.drops[drop as usize] += 1;
         let group = &mut self.groups.groups[at];
         group.drops.count(drop);
-        group.drops.log_if_due(&group.name, self.now, out);
+        group.drops.log_if_due(&group.name, sessions.context.now, out);
     }
 
     /// Gives queued messages to members while any has room.
-    pub(super) fn drain_group_queue(&mut self, at: u32, out: &mut Outbox) {
+    pub(crate) fn drain_group_queue(
+        &mut self,
+        at: u32,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
         loop {
-            self.refresh_rooms(at);
-            let now = self.now;
+            self.refresh_rooms(at, sessions);
+            let now = sessions.context.now;
             let group = &self.groups.groups[at];
             let Some(QueuedMessage { message, position }) = group.queue.front().cloned() else {
                 break;
             };
             let origin = group.record_id_at(position);
             let expired = message.is_expired(now);
-            if !expired && !self.give_to_member(at, &mut message.draft(), origin, out) {
+            if !expired && !self.give_to_member(at, &mut message.draft(), origin, sessions, out) {
                 break;
             }
             let bytes = message.bytes() as u64;
@@ -151,12 +166,12 @@ impl Shard {
             group.queue.pop_front();
             group.queue_bytes -= bytes;
             if expired {
-                self.sessions.counters.drops[DropReason::Expired as usize] += 1;
-                self.remove_moved_record(origin);
+                sessions.counters.drops[DropReason::Expired as usize] += 1;
+                sessions.remove_moved_record(origin);
             }
         }
         self.request_group_tail(at, false, out);
         let group = &mut self.groups.groups[at];
-        group.drops.log_if_due(&group.name, self.now, out);
+        group.drops.log_if_due(&group.name, sessions.context.now, out);
     }
 }

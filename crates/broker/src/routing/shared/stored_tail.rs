@@ -9,8 +9,9 @@ use crate::input::MonotonicMs;
 use crate::limits::{QUEUE_FRONT_BYTES, QUEUE_FRONT_MESSAGES};
 use crate::memory::cost;
 use crate::outbox::{Effect, Outbox};
+use crate::routing::ShardRouting;
 use crate::routing::message::Message;
-use crate::shard::Shard;
+use crate::session::session_table::SessionTable;
 use crate::statistics::broker_event::BrokerEvent;
 use crate::statistics::log_rate_limiter::LogRateLimiter;
 use crate::statistics::sys::{DROPS, DropReason};
@@ -92,10 +93,10 @@ impl SharedGroup {
     }
 }
 
-impl Shard {
+impl ShardRouting {
     /// Requests a read of the tail if the front is short and a member has room or `is_wanted` is
     /// set.
-    pub(super) fn request_group_tail(&mut self, at: u32, is_wanted: bool, out: &mut Outbox) {
+    pub(crate) fn request_group_tail(&mut self, at: u32, is_wanted: bool, out: &mut Outbox) {
         let group = &mut self.groups.groups[at];
         let has_room = || group.members.iter().any(|joined| joined.online && joined.room > 0);
         let may_read = !group.tail.is_reading && !group.tail.is_unreadable;
@@ -114,13 +115,14 @@ impl Shard {
         at: u32,
         number: u64,
         stored: &dyn StoreReader,
+        sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
         let Some(group) = self.groups.groups.get_mut(at) else { return };
         let Some((own, _)) = group.stored_queue.filter(|(own, _)| own.0 == number) else { return };
         group.tail.is_reading = false;
         let Some(from) = group.tail.stored_from else { return };
-        let part = if self.sessions.is_pressure_elevated() { 64 } else { 1 };
+        let part = if sessions.is_pressure_elevated() { 64 } else { 1 };
         let (messages_max, bytes_max) = (READ_MESSAGES / part, READ_BYTES / part);
         let (mut found, mut since_start) = (0, 0);
         let (mut bytes, mut bytes_since_start, mut next) = (0, 0, from);
@@ -146,7 +148,7 @@ impl Shard {
         let tail = &mut group.tail;
         tail.is_unreadable = scanned.is_err();
         // Messages of this turn are not in the store yet.
-        let is_behind = since_start < tail.messages && !self.sessions.write_batch.is_empty();
+        let is_behind = since_start < tail.messages && !sessions.write_batch.is_empty();
         let goes_on = found >= messages_max || bytes >= bytes_max || is_behind;
         tail.stored_from = (goes_on || tail.is_unreadable).then_some(next);
         let left = tail.messages.saturating_sub(since_start);
@@ -154,7 +156,7 @@ impl Shard {
             Some(_) if left > 0 => (left, tail.bytes.saturating_sub(bytes_since_start)),
             _ => (0, 0),
         };
-        self.drain_group_queue(at, out);
+        self.drain_group_queue(at, sessions, out);
     }
 }
 
@@ -192,7 +194,7 @@ mod tests {
         let generation = shard.sessions.get(session).generation;
         let member = SessionRef { shard: ShardId(0), session, generation };
         let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
-        shard.join_group(&NAME.into(), member, "a", options, 0, true);
+        shard.routing.join_group(&NAME.into(), member, "a", options, 0, true, &mut shard.sessions);
         shard
     }
 
@@ -204,7 +206,7 @@ mod tests {
             _ => QoS::AtLeastOnce,
         };
         let message = Message::new(&IncomingPublish { qos, durability, ..draft });
-        shard.dispatch_to_group(NAME, &message, None, out);
+        shard.routing.dispatch_to_group(NAME, &message, None, &mut shard.sessions, out);
         shard.take_records();
     }
 
@@ -212,7 +214,7 @@ mod tests {
     fn memory_has_but_the_front_of_a_long_queue_of_a_group() {
         let (mut shard, mut out) = (shard(BrokerOptions::default()), Outbox::new(1));
         (0..20_000).for_each(|_| publish(&mut shard, Durability::Sync, &mut out));
-        let held = shard.groups.memory_bytes();
+        let held = shard.routing.groups.memory_bytes();
         assert!((900_000..1_300_000).contains(&held), "{held} bytes of 20 MB");
         assert_eq!(shard.sessions.counters.drops, [0; crate::statistics::sys::DROPS]);
     }
@@ -228,7 +230,7 @@ mod tests {
             let (mut shard, mut out) = (shard(options), Outbox::new(1));
             (0..1_600).for_each(|_| publish(&mut shard, Durability::Sync, &mut out));
             assert_eq!(shard.sessions.counters.drops[DropReason::QueueFull as usize], 100);
-            shard.now = MonotonicMs(1_000);
+            shard.sessions.context.now = MonotonicMs(1_000);
             publish(&mut shard, Durability::Sync, &mut out);
             let told = out.events.iter().map(|event| match event {
                 BrokerEvent::Dropped { client_id, drop: DropReason::QueueFull, count }
@@ -248,11 +250,19 @@ mod tests {
         let options = BrokerOptions { queue_qos0: true, ..BrokerOptions::default() };
         let (mut shard, mut out) = (shard(options), Outbox::new(1));
         (0..1_100).for_each(|_| publish(&mut shard, Durability::Sync, &mut out));
-        let at = shard.groups.by_name[NAME];
-        let member = shard.groups.groups[at].members[0].member;
-        shard.join_group(&NAME.into(), member, "a", SubscribeOptions::default(), 0, true);
+        let at = shard.routing.groups.by_name[NAME];
+        let member = shard.routing.groups.groups[at].members[0].member;
+        shard.routing.join_group(
+            &NAME.into(),
+            member,
+            "a",
+            SubscribeOptions::default(),
+            0,
+            true,
+            &mut shard.sessions,
+        );
         publish(&mut shard, Durability::Sync, &mut out);
-        let group = &shard.groups.groups[at];
+        let group = &shard.routing.groups.groups[at];
         let unread = group.tail.stored_from.expect("the queue is long");
         let positions: Vec<u64> = group.queue.iter().filter_map(|it| it.position).collect();
         assert_eq!((positions.len() + 1, group.tail.messages), (group.queue.len(), 129));
@@ -267,8 +277,8 @@ mod tests {
         let (mut shard, mut out) = (shard(options), Outbox::new(1));
         (0..10).for_each(|_| publish(&mut shard, Durability::Sync, &mut out));
         publish(&mut shard, Durability::Memory, &mut out);
-        let at = shard.groups.by_name[NAME];
-        let group = &shard.groups.groups[at];
+        let at = shard.routing.groups.by_name[NAME];
+        let group = &shard.routing.groups.groups[at];
         assert!(group.queue.len() == 10 && group.queue.iter().all(|it| it.position.is_some()));
         assert_eq!(shard.sessions.counters.drops[DropReason::QueueFull as usize], 1);
     }

@@ -4,8 +4,10 @@ use super::{LOAD_ROWS, SYS_ROWS, ShardCounters, SysRow};
 use crate::caches::CacheConfig;
 use crate::input::{MonotonicMs, SessionId, ShardId, ShardMessage};
 use crate::outbox::Outbox;
+use crate::routing::ShardRouting;
 use crate::routing::message::IncomingPublish;
 use crate::rules::Rule;
+use crate::session::session_table::SessionTable;
 use crate::shard::Shard;
 
 /// State of the last round on shard 0, so that a round publishes only changed values.
@@ -139,55 +141,49 @@ const VERSION: &str = concat!("godwit version ", env!("CARGO_PKG_VERSION"));
 
 impl Shard {
     pub(crate) fn sys_round(&mut self, out: &mut Outbox) {
-        let interval_s = self.options.sys_interval_s;
+        let interval_s = self.sessions.context.options.sys_interval_s;
         // Ignore a timer set before the options changed.
-        if interval_s == 0 || self.now < self.sys_at {
+        if interval_s == 0 || self.sessions.context.now < self.statistics.sys_at {
             return;
         }
-        self.plan_sys(u64::from(interval_s) * 1000);
-        self.stalls.begin();
+        self.statistics.plan_sys(u64::from(interval_s) * 1000, &mut self.sessions);
+        self.connections.stalls.begin();
         let mut counters = self.sessions.counters.clone();
         counters.sessions = self.sessions.len() as u64 - self.sessions.data_streams;
         counters.online = self.sessions.online;
-        counters.subscriptions = self.topics.subscriptions;
-        counters.shared_subscriptions = self.groups.members;
-        counters.retained = u64::from(self.retained.messages);
+        counters.subscriptions = self.routing.topics.subscriptions;
+        counters.shared_subscriptions = self.routing.groups.members;
+        counters.retained = u64::from(self.routing.retained.messages);
         counters.stored_messages = self.sessions.messages.len() as u64;
         counters.stored_bytes = self.sessions.messages.bytes;
-        counters.delayed_messages = self.delayed.len() as u64;
-        counters.delayed_bytes = self.ledger.delayed;
-        counters.stalled = self.stalls.stalled;
-        if self.id != ShardId(0) {
+        counters.delayed_messages = self.routing.delayed.len() as u64;
+        counters.delayed_bytes = self.sessions.ledger.delayed;
+        counters.stalled = self.connections.stalls.stalled;
+        if self.sessions.context.id != ShardId(0) {
             out.lanes[0].push_back(ShardMessage::Counters(Box::new(counters)));
             return;
         }
-        self.sys_tree.shards.resize_with(self.shards, Default::default);
-        self.sys_tree.shards[0] = counters;
-        let uptime = MonotonicMs(self.now.0 - self.started.0);
-        let (rules, caches) = (&self.options.rules, &self.options.caches);
-        for (topic, value) in self.sys_tree.changes(uptime, rules, caches) {
-            self.publish_sys_value(&topic, &value, out);
+        self.statistics.sys_tree.shards.resize_with(self.sessions.context.shards, Default::default);
+        self.statistics.sys_tree.shards[0] = counters;
+        let uptime = MonotonicMs(self.sessions.context.now.0 - self.sessions.context.started.0);
+        let (rules, caches) =
+            (&self.sessions.context.options.rules, &self.sessions.context.options.caches);
+        for (topic, value) in self.statistics.sys_tree.changes(uptime, rules, caches) {
+            self.routing.publish_sys_value(&topic, &value, &mut self.sessions, out);
         }
-        if self.shards > RETAINED_SHARDS_MAX {
-            let all: Vec<_> = self.sys_tree.values_by_shard().collect();
+        if self.sessions.context.shards > RETAINED_SHARDS_MAX {
+            let all: Vec<_> = self.statistics.sys_tree.values_by_shard().collect();
             for (topic, value) in all {
-                let mut draft = IncomingPublish::new(&topic, value.as_bytes(), self.now);
-                self.route_message(None, &mut draft, out);
+                let mut draft =
+                    IncomingPublish::new(&topic, value.as_bytes(), self.sessions.context.now);
+                self.routing.route_message(None, &mut draft, &mut self.sessions, out);
             }
         }
     }
 
-    /// Publishes a value of the tree as a retained message.
-    pub(crate) fn publish_sys_value(&mut self, topic: &str, value: &str, out: &mut Outbox) {
-        let mut draft = IncomingPublish::new(topic, value.as_bytes(), self.now);
-        draft.retain = true;
-        self.retain_message(&mut draft, out);
-        self.route_message(None, &mut draft, out);
-    }
-
     /// Publishes `$SYS/broker/client/{client id}/online` or `.../offline`, not retained.
     pub(crate) fn publish_presence(&mut self, id: SessionId, online: bool, out: &mut Outbox) {
-        if self.options.sys_interval_s == 0 || self.draining {
+        if self.sessions.context.options.sys_interval_s == 0 || self.connections.draining {
             return;
         }
         let session = self.sessions.get(id);
@@ -204,8 +200,24 @@ impl Shard {
         }
         topic.push_str(if online { "/online" } else { "/offline" });
         let version = session.version.to_string();
-        let mut draft = IncomingPublish::new(&topic, version.as_bytes(), self.now);
-        self.route_message(None, &mut draft, out);
+        let mut draft = IncomingPublish::new(&topic, version.as_bytes(), self.sessions.context.now);
+        self.routing.route_message(None, &mut draft, &mut self.sessions, out);
+    }
+}
+
+impl ShardRouting {
+    /// Publishes a value of the tree as a retained message.
+    pub(crate) fn publish_sys_value(
+        &mut self,
+        topic: &str,
+        value: &str,
+        sessions: &mut SessionTable,
+        out: &mut Outbox,
+    ) {
+        let mut draft = IncomingPublish::new(topic, value.as_bytes(), sessions.context.now);
+        draft.retain = true;
+        self.retain_message(&mut draft, sessions, out);
+        self.route_message(None, &mut draft, sessions, out);
     }
 }
 
