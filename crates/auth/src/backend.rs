@@ -5,8 +5,8 @@
 //! shards nor each other. The tests in `contract` apply to every backend.
 
 use super::{Authenticator, has_no_credentials};
-use broker::connection::authentication::{AuthDecision, Principal, SecretBytes};
-use broker::{AuthRequest, ListenerId, Refusal};
+use broker::peer::authentication::{Principal, SecretBytes};
+use broker::{AuthDecision, AuthRequest, ListenerId, Refusal};
 use engine::ConnectionLiveness;
 use engine::limited_log::nonzero;
 use std::sync::Arc;

@@ -11,8 +11,8 @@
 //! address = ["192.0.2.7", "2001:db8::/32"]
 //! ```
 
-use broker::authorization::acl_rules::NamePattern;
-use broker::authorization::bans::{Ban, BanList, BanTarget};
+use broker::access_rules::acl_rules::NamePattern;
+use broker::options::bans::{Ban, BanList, BanTarget};
 use config::nearest::nearest_word;
 use config::source::{self, LineErrors, TomlReader, TomlValue};
 use net::timestamp::UnixTimestamp;

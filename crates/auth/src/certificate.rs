@@ -2,7 +2,7 @@
 //! backend reads the name in it.
 
 use super::backend::{AuthBackend, BackendOutcome, BackendReply};
-use broker::connection::authentication::Principal;
+use broker::peer::authentication::Principal;
 use broker::{AuthRequest, PeerCertificate};
 
 /// Part of a certificate that is used as a name.

@@ -7,7 +7,7 @@ use super::remote::http_call::{HttpAnswerFormat, HttpCall, HttpCallSettings};
 use super::remote::template::{AuthVariable, AuthVariableSource};
 use super::remote::{IdentityLookup, IdentityServer};
 use broker::AuthRequest;
-use broker::connection::authentication::Principal;
+use broker::peer::authentication::Principal;
 use net::http_client::HttpRoute;
 use net::http_proxy::HttpProxy;
 use net::server_pool::{RemoteError, RemoteServer};

@@ -6,8 +6,8 @@ use super::backend::BackendOutcome;
 use super::remote::http_call::HttpAnswerFormat;
 use crate::acl::entry::AclEntry;
 use broker::AuthRequest;
-use broker::authorization::acl_rules::AclRuleSet;
-use broker::connection::authentication::Principal;
+use broker::access_rules::acl_rules::AclRuleSet;
+use broker::peer::authentication::Principal;
 use net::http_client::HttpResponse;
 use net::server_url::percent_decode;
 use serde_json::Value;
@@ -240,7 +240,7 @@ fn read_rules(rules: &Value) -> Result<AclRuleSet, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use broker::connection::authentication::SecretBytes;
+    use broker::peer::authentication::SecretBytes;
     use broker::{ListenerId, PeerAddress};
 
     fn claim() -> AuthRequest {

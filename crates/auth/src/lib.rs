@@ -51,8 +51,7 @@ pub mod users;
 pub mod verified_cache;
 
 use backend::{AuthAttempt, ListenerChains};
-use broker::connection::authentication::AuthDecision;
-use broker::{AuthRequest, PeerSource, Refusal};
+use broker::{AuthDecision, AuthRequest, PeerSource, Refusal};
 use engine::ConnectionLiveness;
 use engine::limited_log::{LimitedLog, nonzero};
 use queue::AuthQueue;

@@ -265,7 +265,7 @@ mod tests {
         let long = || {
             let mut long = case("long", start);
             let password =
-                Some(broker::connection::authentication::SecretBytes(vec![0; 64 * 1024].into()));
+                Some(broker::peer::authentication::SecretBytes(vec![0; 64 * 1024].into()));
             long.request = AuthRequest { password, ..(*long.request).clone() }.into();
             long
         };

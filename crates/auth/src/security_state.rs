@@ -22,9 +22,11 @@ use crate::tables::sql::{SqlAuthServer, SqlAuthSettings};
 use crate::users::UserFile;
 use crate::verified_cache::VerifiedCache;
 use crate::{acl, bans};
-use broker::authorization::acl_rules::AclRuleSet;
-use broker::authorization::bans::BanList;
-use broker::options::{AccessByListener, AuthzOptions, BrokerOptions, ListenerAccess};
+use broker::BrokerOptions;
+use broker::access_rules::acl_rules::AclRuleSet;
+use broker::options::bans::BanList;
+use broker::options::client_groups::AuthzOptions;
+use broker::options::{AccessByListener, ListenerAccess};
 #[cfg(feature = "http")]
 use net::http_client::HttpRoute;
 #[cfg(feature = "http")]

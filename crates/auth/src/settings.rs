@@ -14,7 +14,7 @@ use crate::remote::RemoteSettings;
 use crate::tables::redis::RedisAuthSettings;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use crate::tables::sql::SqlAuthSettings;
-use broker::options::AuthzOptions;
+use broker::options::client_groups::AuthzOptions;
 use config::listen_url::ListenUrl;
 #[cfg(feature = "remote")]
 use net::server_pool::RemoteLimits;

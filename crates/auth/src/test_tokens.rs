@@ -2,7 +2,7 @@
 
 use super::jwt::{JwtClaimNames, JwtValidator, ParsedJwt, TokenLocation};
 use super::key_set::KeySet;
-use broker::connection::authentication::Principal;
+use broker::peer::authentication::Principal;
 use net::base64::Base64Variant;
 use ring::hmac;
 

@@ -4,7 +4,7 @@
 use super::backend::{AuthBackend, BackendOutcome, BackendReply};
 use super::password_hash::PasswordHash;
 use super::verified_cache::VerifiedCache;
-use broker::connection::authentication::{Principal, SecretBytes};
+use broker::peer::authentication::{Principal, SecretBytes};
 use broker::{AuthRequest, AuthStep};
 use config::source::{self, LineErrors};
 use net::scram::{self, ScramExchange, ScramVerifier};

@@ -4,8 +4,8 @@
 //! `delivery count PATH QOS TURNS` runs one path once, for `valgrind --tool=callgrind`: the
 //! difference between two numbers of turns is the cost of as many messages.
 
-use broker::authorization::acl_rules::{self, AclRuleSet, TopicPattern};
-use broker::rules::{Rule, RuleActions};
+use broker::access_rules::acl_rules::{self, AclRuleSet, TopicPattern};
+use broker::options::rule::{Rule, RuleActions};
 use broker::{
     BrokerOptions, ConnId, Interest, MonotonicMs, Outbox, PeerInfo, Shard, ShardId, ShardInput,
 };
@@ -349,7 +349,8 @@ impl Bench {
             self.say(ConnId(conn), &bytes);
             self.published += u64::from(batch);
         }
-        let to_subscriber = |write: &&broker::outbox::ConnWrite| write.conn.0 >= self.publishers;
+        let to_subscriber =
+            |write: &&broker::interface::outbox::ConnWrite| write.conn.0 >= self.publishers;
         let writes = self.out.writes();
         let slices = writes.iter().filter(to_subscriber).flat_map(|it| it.slices(&self.out.arena));
         self.received_bytes = slices.map(<[u8]>::len).sum();

@@ -5,7 +5,7 @@
 #[path = "../tests/scale/crowd.rs"]
 mod crowd;
 
-use broker::caches::CacheConfig;
+use broker::options::cache_config::CacheConfig;
 use broker::{BrokerOptions, ConnId};
 use crowd::{MATCHING, SubscriberCrowd, TOPIC, encode_publish, encode_subscribe, other};
 use std::process::Command;

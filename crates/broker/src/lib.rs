@@ -6,14 +6,28 @@
 //! The modules are declared roughly in the order in which a PUBLISH meets them.
 #![forbid(unsafe_code)]
 
+pub mod access_rules;
 pub mod authorization;
+pub mod broker_event;
 pub mod connection;
+pub mod counters;
 pub mod durability;
+pub mod ids;
+pub mod interface;
+pub(crate) mod leaky_bucket;
+pub mod log_rate_limiter;
+pub mod message;
+pub(crate) mod owner_shard;
+pub mod peer;
+pub mod permissions;
+pub(crate) mod process_pause;
+pub(crate) mod reason_string;
+pub mod refusal;
 pub mod routing;
 pub mod session;
+pub mod special_topics;
 pub mod statistics;
 
-pub mod input;
 pub mod limits;
 pub mod options;
 
@@ -28,26 +42,24 @@ pub mod rules;
 mod slab;
 mod timer;
 
-pub mod outbox;
-
-pub use connection::auth_exchange::AuthStep;
-pub use connection::authentication::{AuthDecision, AuthRequest};
-pub use connection::peer::{
-    AlternativeName, ListenerId, PeerAddress, PeerCertificate, PeerInfo, PeerSource,
+pub use crate::ids::{ConnId, ListenerId, MonotonicMs, ShardId};
+pub use crate::interface::store_access::{
+    RecordChange, RecordSpace, RestoreError, StoreReadError, StoreReadRequest, StoreReader,
 };
-pub use connection::process_pause::ProcessPause;
-pub use connection::refusal::Refusal;
-pub use durability::restore::{RestoreError, RestoreStats, restore};
-pub use durability::stored_queue::StoreReadRequest;
+pub use crate::peer::authentication::AuthStep;
+pub use broker_event::{BrokerEvent, WithheldKind};
 pub use durability::time_of_day::{ClockReading, stored_clock};
-pub use durability::write_batch::{RecordChange, RecordSpace, StoreReadError, StoreReader};
-pub use input::{ConnId, MonotonicMs, ShardCommand, ShardId, ShardInput, ShardMessage};
+pub use interface::input::{ShardCommand, ShardInput, ShardMessage};
+pub use interface::outbox::{Effect, Outbox};
+pub use log_rate_limiter::LogRateLimiter;
 pub use memory::ProcessMemory;
+pub use message::Message;
 pub use options::BrokerOptions;
-pub use outbox::{Effect, Outbox};
+pub use peer::authentication::{AuthDecision, AuthRequest};
+pub use peer::{AlternativeName, PeerAddress, PeerCertificate, PeerInfo, PeerSource};
+pub use process_pause::ProcessPause;
+pub use refusal::Refusal;
 pub use routing::bridge_path::{BRIDGE_PATH, hop_name};
 pub use routing::interest::Interest;
-pub use routing::message::Message;
 pub use shard::Shard;
-pub use statistics::broker_event::{BrokerEvent, WithheldKind};
-pub use statistics::log_rate_limiter::LogRateLimiter;
+pub use shard::restore::{RestoreStats, restore};

@@ -16,19 +16,16 @@
 //! until the pressure is critical. So clients which fill the memory lose service, and light clients
 //! do not.
 
-use crate::connection::connection_table::ConnectionTable;
-use crate::input::ConnId;
-use crate::session::session_table::SessionTable;
-use crate::shard::Shard;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 
 /// Accounted memory of the process. Each shard adds the changes of its own memory.
 #[derive(Debug, Default)]
 pub struct ProcessMemory {
     held: AtomicI64,
     /// The engine's part for sockets: partial packets and unsent output.
-    sockets: AtomicI64,
+    pub(crate) sockets: AtomicI64,
     /// Number of delayed messages of all shards. Exact, unlike `held`, which moves in steps.
     delayed: AtomicU64,
     delayed_bytes: AtomicU64,
@@ -51,16 +48,16 @@ impl ProcessMemory {
 /// A shard's share of the accounted memory.
 #[derive(Debug)]
 pub(crate) struct MemoryLedger {
-    process: Arc<ProcessMemory>,
+    pub(crate) process: Arc<ProcessMemory>,
     reported: i64,
     /// Bytes that the engine holds for this shard's sockets.
-    sockets: i64,
-    sockets_reported: i64,
+    pub(crate) sockets: i64,
+    pub(crate) sockets_reported: i64,
     /// Bytes of messages sent to other shards minus bytes received: negative where more came in.
     pub(crate) crossing: i64,
     pub(crate) conns: u64,
     /// Bytes of writes which wait because the store refused them.
-    parked: u64,
+    pub(crate) parked: u64,
     /// Bytes that transports (TLS, WebSocket, QUIC) need in the engine.
     pub(crate) transports: u64,
     /// Bytes of the topics which clients have set an alias for.
@@ -75,13 +72,7 @@ const STEP: i64 = 64 * 1024;
 /// Memory of objects in addition to the bytes that clients sent, measured with `cargo bench -p
 /// broker`: an entry in a slab which grows by doubling, indexes, and the allocator's overhead.
 pub(crate) mod cost {
-    use crate::connection::conn::Conn;
-    use crate::limits;
-    use crate::timer::TimerWheel;
 
-    /// A connection with its timer and the engine's socket.
-    pub(crate) const CONN: u64 =
-        (size_of::<Option<Conn>>() + TimerWheel::TIMER_BYTES + limits::SOCKET_BYTES) as u64;
     pub(crate) const SESSION: u64 = 320;
     pub(crate) const SUBSCRIPTION: u64 = 48;
     pub(crate) const FILTER: u64 = 128;
@@ -138,7 +129,7 @@ impl MemoryLedger {
     }
 
     /// Publishes this shard's memory and returns the sum of all shards.
-    fn report_bytes(&mut self, own: i64) -> u64 {
+    pub(crate) fn report_bytes(&mut self, own: i64) -> u64 {
         let held = add_moved(&self.process.held, &mut self.reported, own);
         held.max(0) as u64
     }
@@ -146,99 +137,13 @@ impl MemoryLedger {
 
 /// Adds a change of at least `STEP` to the process' number. Returns this number with the caller's
 /// own part exact.
-fn add_moved(process: &AtomicI64, told: &mut i64, own: i64) -> i64 {
+pub(crate) fn add_moved(process: &AtomicI64, told: &mut i64, own: i64) -> i64 {
     let moved = own - *told;
     if moved.abs() < STEP {
         return process.load(Relaxed) + moved;
     }
     *told = own;
     process.fetch_add(moved, Relaxed) + moved
-}
-
-impl Shard {
-    /// Returns the memory of this shard without its sockets, from counters which are kept up to
-    /// date.
-    fn memory_bytes(&self) -> i64 {
-        let (sessions, ledger) = (&self.sessions, &self.sessions.ledger);
-        let retained = self.routing.retained.bytes / self.sessions.context.shards as u64
-            + self.routing.retained.index_bytes();
-        let held = sessions.messages.memory_bytes()
-            + sessions.memory_bytes()
-            + self.routing.topics.memory_bytes()
-            + self.routing.groups.memory_bytes()
-            + self.routing.exclusives.memory_bytes()
-            + self.rule_engine.windows.memory_bytes()
-            + self.caches.memory_bytes()
-            + retained
-            + ledger.conns * cost::CONN
-            + ledger.parked
-            + ledger.transports
-            + ledger.aliases
-            + ledger.delayed;
-        held as i64 + ledger.crossing
-    }
-
-    /// Compares the memory of the process with its bound and sets the three pressure levels.
-    #[inline]
-    pub(crate) fn update_memory_pressure(&mut self) {
-        let own = self.memory_bytes();
-        let held = self.sessions.ledger.report_bytes(own);
-        let max = self.sessions.context.options.memory_bytes_max;
-        let messages = self.sessions.messages.memory_bytes();
-        // As bytes of messages, since only messages grow within one publish.
-        let at = |sixteenths: u64| (messages + max / 16 * sixteenths).saturating_sub(held);
-        self.sessions.elevated_at = at(8);
-        self.sessions.high_at = at(9);
-        self.sessions.critical_at = at(10);
-    }
-
-    /// Sets the memory that the engine holds for this shard's sockets.
-    pub fn set_socket_bytes(&mut self, bytes: usize) {
-        self.sessions.ledger.sockets = bytes as i64;
-    }
-
-    /// Sets the bytes of writes which the store refused and the engine keeps.
-    pub fn set_store_backlog_bytes(&mut self, bytes: usize) {
-        self.sessions.ledger.parked = bytes as u64;
-    }
-
-    /// Whether the sockets hold more than their quarter of the bound. Output then waits in the
-    /// session's queue, not in a socket.
-    pub fn are_sockets_over_budget(&mut self) -> bool {
-        self.sessions.socket_bytes() >= self.sessions.context.options.memory_bytes_max / 4
-    }
-
-    /// Returns how many socket bytes this shard must free to bring all sockets down to 7/8 of their
-    /// bound. A shard whose sockets hold less than its share frees none.
-    pub fn socket_bytes_excess(&mut self) -> usize {
-        let bound = self.sessions.context.options.memory_bytes_max / 4;
-        let (all, own) = (self.sessions.socket_bytes(), self.sessions.ledger.sockets.max(0) as u64);
-        if all < bound {
-            return 0;
-        }
-        (all - bound / 8 * 7).min(own.saturating_sub(bound / self.sessions.context.shards as u64))
-            as usize
-    }
-}
-
-impl SessionTable {
-    fn socket_bytes(&mut self) -> u64 {
-        let ledger = &mut self.ledger;
-        let held = add_moved(&ledger.process.sockets, &mut ledger.sockets_reported, ledger.sockets);
-        held.max(0) as u64
-    }
-}
-
-impl ConnectionTable {
-    /// Subtracts a closed connection and all its memory.
-    pub(crate) fn uncount_conn(&mut self, conn: ConnId, sessions: &mut SessionTable) {
-        if let Some(known) = self.conn(conn) {
-            let transport_bytes = known.peer.transport_bytes;
-            sessions.ledger.aliases -= u64::from(known.alias_bytes);
-            sessions.ledger.transports -= u64::from(transport_bytes);
-            sessions.ledger.conns -= 1;
-        }
-    }
 }
 
 #[cfg(test)]

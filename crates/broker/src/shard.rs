@@ -1,33 +1,35 @@
 //! The state of one CPU core's share of the broker. All inputs enter by [`Shard::handle`].
 
-mod tick;
-
+mod commits;
+mod connect;
 mod messages;
+mod packets;
+mod publish;
+mod reports;
+pub(crate) mod restore;
+mod rule_outputs;
+mod session_end;
+mod subscribe;
+mod tick;
 
 use crate::authorization::ShardAuthorization;
 use crate::caches::ShardCaches;
-use crate::connection::conn::{CloseReason, Conn, ConnState};
 use crate::connection::connection_table::ConnectionTable;
-use crate::connection::peer::PeerInfo;
-use crate::connection::refusal::Refusal;
-use crate::connection::send_gate::SendGate;
 use crate::context::ShardContext;
-use crate::durability::stored_queue::StoreReadRequest;
-use crate::durability::write_batch::RecordNumber;
-use crate::input::{ConnId, MonotonicMs, SessionId, SessionRef, ShardCommand, ShardId, ShardInput};
-use crate::limits::CONNECT_BYTES_MAX;
+use crate::ids::{ConnId, MonotonicMs, RecordNumber, SessionId, ShardId};
+use crate::interface::input::{ShardCommand, ShardInput};
+use crate::interface::outbox::{Effect, Outbox};
+use crate::interface::store_access::StoreReadRequest;
 use crate::memory::ProcessMemory;
 use crate::options::BrokerOptions;
-use crate::outbox::Effect;
-use crate::outbox::Outbox;
+use crate::refusal::{CloseReason, Refusal};
 use crate::routing::ShardRouting;
 use crate::routing::interest::Interest;
 use crate::rules::rule_engine::RuleEngine;
 use crate::session::session_table::SessionTable;
 use crate::statistics::ShardStatistics;
 use crate::timer::ShardTimer;
-use mqtt::{ProtocolVersion, ReasonCode};
-use std::hash::BuildHasher;
+use mqtt::ReasonCode;
 use std::sync::Arc;
 
 /// A CPU core's share of the broker. Sessions are assigned to shards by `owner_of` their client id.
@@ -166,12 +168,6 @@ impl Shard {
         &self.sessions.context.options
     }
 
-    /// Sets whether the store refuses writes. Requests which need a new record get 0x97 while it
-    /// does.
-    pub fn set_store_full(&mut self, is_full: bool) {
-        self.sessions.durability.store_is_full = is_full;
-    }
-
     /// Nodes of the filter trie visited so far: a measure of matching which is the same on every
     /// machine.
     pub fn nodes_visited(&self) -> u64 {
@@ -259,147 +255,11 @@ impl Shard {
     }
 }
 
-impl ShardStatistics {
-    pub(crate) fn plan_sys(&mut self, after_ms: u64, sessions: &mut SessionTable) {
-        if sessions.context.options.sys_interval_s > 0 {
-            self.sys_at = MonotonicMs(sessions.context.now.0 + after_ms);
-            sessions.context.timers.set(self.sys_at, ShardTimer::Sys);
-        }
-    }
-}
-
-impl ConnectionTable {
-    fn on_opened(
-        &mut self,
-        conn: ConnId,
-        peer: PeerInfo,
-        since: MonotonicMs,
-        moved: bool,
-        sessions: &mut SessionTable,
-    ) {
-        let options = sessions.context.options.options_of_listener(peer.listener);
-        let packet_bytes_max = options.packet_bytes_max.min(CONNECT_BYTES_MAX);
-        let timer_at =
-            MonotonicMs(since.0 + u64::from(sessions.context.options.connect_timeout_ms));
-        let heard = sessions.context.now;
-        let generation = self.add_conn(
-            conn,
-            |generation| Conn {
-                state: ConnState::AwaitingConnect,
-                peer,
-                version: ProtocolVersion::V311,
-                is_bridge: false,
-                moved,
-                generation,
-                silence_ms_max: 0,
-                last_activity: heard,
-                timer_at,
-                topic_alias_max: 0,
-                receive_maximum: u16::MAX,
-                packet_bytes_max,
-                aliases: Vec::new(),
-                alias_bytes: 0,
-                meter: None,
-                exchange: None,
-                pending_acks: 0,
-            },
-            sessions,
-        );
-        sessions.context.timers.set(timer_at, ShardTimer::Conn { index: conn.0, generation });
-    }
-
-    /// Stores a connection at its index, counts its memory, and returns its generation.
-    pub(crate) fn add_conn(
-        &mut self,
-        conn: ConnId,
-        make: impl FnOnce(u32) -> Conn,
-        sessions: &mut SessionTable,
-    ) -> u32 {
-        self.conn_generation = self.conn_generation.wrapping_add(1);
-        let made = make(self.conn_generation);
-        sessions.ledger.conns += 1;
-        sessions.ledger.transports += u64::from(made.peer.transport_bytes);
-        let index = conn.0 as usize;
-        if index >= self.conns.len() {
-            self.conns.resize_with(index + 1, || None);
-        }
-        self.conns[index] = Some(made);
-        self.conn_generation
-    }
-
-    #[inline]
-    pub(crate) fn conn(&self, conn: ConnId) -> Option<&Conn> {
-        self.conns.get(conn.0 as usize)?.as_ref()
-    }
-
-    #[inline]
-    pub(crate) fn conn_mut(&mut self, conn: ConnId) -> Option<&mut Conn> {
-        self.conns.get_mut(conn.0 as usize)?.as_mut()
-    }
-
-    pub(crate) fn take_conn(&mut self, conn: ConnId, sessions: &mut SessionTable) -> Option<Conn> {
-        self.drop_pending_acks(conn, sessions);
-        self.uncount_conn(conn, sessions);
-        let known = self.conns.get_mut(conn.0 as usize)?.take();
-        if sessions.ledger.conns == 0 {
-            self.conns = Vec::new();
-        }
-        known
-    }
-
-    fn set_congested(
-        &mut self,
-        conn: ConnId,
-        congested: bool,
-        sessions: &mut SessionTable,
-        out: &mut Outbox,
-    ) {
-        let Some(id) = self.conn(conn).and_then(Conn::session) else { return };
-        let session = sessions.get_mut(id);
-        session.gate.set(SendGate::CONGESTED, congested);
-        if session.is_member {
-            sessions.room_changes.push(id);
-        }
-        if !congested {
-            sessions.drain_queue(id, out);
-        }
-    }
-}
-
-impl ShardContext {
-    pub(crate) fn owner_of(&self, name: &str) -> ShardId {
-        self.shard_hasher.owner_of(name)
-    }
-
-    pub(crate) fn client_hash(&self, client_id: &str) -> u64 {
-        self.clients.hash_one(client_id)
-    }
-
-    /// Returns a random number (xorshift64*): sufficient for a choice between equal members, and
-    /// repeatable from a seed.
-    pub(crate) fn next_random(&mut self) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-}
-
-impl SessionTable {
-    pub(crate) fn session_ref(&self, id: SessionId) -> SessionRef {
-        let generation = self.get(id).generation;
-        SessionRef { shard: self.context.id, session: id, generation }
-    }
-
-    pub(crate) fn publisher_hash(&self, id: SessionId) -> u32 {
-        self.context.client_hash(&self.get(id).client_id) as u32
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routing::message::IncomingPublish;
+    use crate::message::IncomingPublish;
+    use crate::peer::PeerInfo;
 
     fn say(shard: &mut Shard, now: u64, packet: &[u8]) {
         let (conn, mut out) = (ConnId(0), Outbox::new(1));

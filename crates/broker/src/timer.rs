@@ -7,8 +7,7 @@
 //! and so on. A timer beyond the reach of the highest ring (19 days) waits in the ring's last slot
 //! and is placed again from there.
 
-use crate::input::{MonotonicMs, SessionId};
-use crate::shard::{Shard, TIMERS_KEPT};
+use crate::ids::MonotonicMs;
 
 pub(crate) const TURN_MS: u64 = 100;
 const SLOTS: u64 = 64;
@@ -168,59 +167,6 @@ impl TimerWheel {
 /// The first turn at or after `at`.
 pub(crate) fn turn_of(at: MonotonicMs) -> u64 {
     at.0.div_ceil(TURN_MS)
-}
-
-impl Shard {
-    /// Removes outdated timers once there are more than four per connection and session (plus
-    /// `TIMERS_KEPT`). Timers of earlier users of an index otherwise stay in the wheel until they
-    /// fire.
-    pub(crate) fn prune_timers(&mut self) {
-        let owners = 2 * (self.sessions.ledger.conns as usize + self.sessions.len());
-        if self.sessions.context.timers.len() <= 2 * owners + TIMERS_KEPT {
-            return;
-        }
-        let empty = TimerWheel::new(self.sessions.context.now);
-        let mut timers = std::mem::replace(&mut self.sessions.context.timers, empty);
-        let (conns, sessions, delayed) =
-            (&self.connections.conns, &self.sessions, &self.routing.delayed);
-        timers.retain(|timer, due| match timer {
-            ShardTimer::AuthzDeadline { index, generation }
-            | ShardTimer::Conn { index, generation }
-            | ShardTimer::ReadRate { index, generation } => {
-                let conn = conns.get(index as usize).and_then(Option::as_ref);
-                conn.is_some_and(|conn| conn.generation == generation)
-            }
-            ShardTimer::QueueDrain { index, generation } => {
-                sessions.is_current(SessionId(index), generation)
-            }
-            ShardTimer::QueueAge { index, generation } => {
-                let id = SessionId(index);
-                let extras =
-                    sessions.is_current(id, generation).then(|| sessions.get(id).extras.as_ref());
-                let ages_at = extras.flatten().and_then(|extras| extras.ages_at);
-                ages_at.is_some_and(|at| turn_of(at) == due)
-            }
-            ShardTimer::Session { index, generation } => {
-                let id = SessionId(index);
-                let is_due = |at: Option<MonotonicMs>| at.is_some_and(|at| turn_of(at) == due);
-                sessions.is_current(id, generation)
-                    && sessions
-                        .get(id)
-                        .extras
-                        .as_ref()
-                        .is_some_and(|extras| is_due(extras.will_at) || is_due(extras.ends_at))
-            }
-            ShardTimer::Delayed => delayed.is_timer_current(due),
-            ShardTimer::Caches
-            | ShardTimer::Reauthorization
-            | ShardTimer::GarbageCollection
-            | ShardTimer::EventFlush
-            | ShardTimer::RetainedSweep
-            | ShardTimer::Sys
-            | ShardTimer::Windows => true,
-        });
-        self.sessions.context.timers = timers;
-    }
 }
 
 #[cfg(test)]

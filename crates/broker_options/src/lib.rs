@@ -7,7 +7,7 @@ mod messages;
 mod process;
 mod sessions;
 
-use broker::options::BrokerOptions;
+use broker::BrokerOptions;
 use config::row::OptionRow;
 use std::marker::PhantomData;
 

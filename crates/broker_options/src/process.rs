@@ -2,8 +2,8 @@
 //! `$SYS` and bans of flapping clients.
 
 use super::{BrokerOptionTables, BrokerOptionTarget};
-use broker::options::Durability;
-use broker::routing::namespace::NamespaceTemplate;
+use broker::message::Durability;
+use broker::options::namespace_template::NamespaceTemplate;
 use config::row::{KIB, OptionRow, OptionScope, TIB, count};
 use config::value::{NumberUnit, OptionKind, one_of};
 

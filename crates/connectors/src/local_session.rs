@@ -5,9 +5,10 @@
 use super::lock;
 use super::new_filters::NewLinkFilters;
 use broker::BrokerOptions;
-use broker::authorization::client_groups::{ClientGroup, ClientGroupCounter};
-use broker::connection::authentication::Principal;
+use broker::access_rules::client_group_counter::ClientGroupCounter;
 use broker::limits::LINK_IDS;
+use broker::options::client_groups::ClientGroup;
+use broker::peer::authentication::Principal;
 use broker::session::session_report::{SessionReport, SessionSelector};
 use mqtt::client::{ServerLimits, UnacknowledgedPackets};
 use mqtt::{
@@ -17,11 +18,10 @@ use mqtt::{
 };
 use ring::digest::{SHA256, digest};
 use std::collections::HashSet;
-use std::iter;
 use std::os::unix::net::UnixStream as Pair;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
+use std::{iter, thread};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;

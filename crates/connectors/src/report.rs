@@ -4,8 +4,8 @@
 use super::local_session::LocalBroker;
 use super::metrics::LinkMetrics;
 use super::{LinkKind, lock};
+use broker::counters::{DROP_NAMES, DROPS};
 use broker::session::session_report::SessionReport;
-use broker::statistics::sys::{DROP_NAMES, DROPS};
 use net::control_runtime::ControlRuntime;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed;

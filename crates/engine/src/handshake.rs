@@ -13,7 +13,7 @@ use crate::shard_driver::ShardDriver;
 use crate::socket::Socket;
 use crate::stream::SocketStream;
 use crate::transport_stack::{PendingHandshake, TransportError};
-use broker::connection::authentication::Principal;
+use broker::peer::authentication::Principal;
 use broker::{ConnId, MonotonicMs, PeerAddress, PeerInfo, ShardInput, limits};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};

@@ -3,8 +3,7 @@
 
 use crate::shard_driver::{LISTENER_FIRST, ShardDriver, socket_token, split_token};
 use crate::socket::Socket;
-use broker::outbox::Effect;
-use broker::{BrokerEvent, ConnId, MonotonicMs, PeerInfo, ShardInput, limits};
+use broker::{BrokerEvent, ConnId, Effect, MonotonicMs, PeerInfo, ShardInput, limits};
 use mio::Interest;
 use std::io;
 

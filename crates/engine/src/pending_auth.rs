@@ -4,8 +4,9 @@
 use crate::listener::ListenerTransport;
 use crate::relay::RelaySlot;
 use crate::ring::ShardWaker;
-use broker::authorization::authz::{self, RequestId};
-use broker::connection::authentication::Principal;
+use broker::ids::RequestId;
+use broker::interface::authz::{AuthzDecision, AuthzRequest};
+use broker::peer::authentication::Principal;
 use broker::session::session_report::{SessionReport, SessionSelector};
 use broker::{AuthDecision, AuthRequest, ConnId, ShardCommand, ShardId};
 use std::collections::HashMap;
@@ -55,7 +56,7 @@ pub(crate) enum ShardControl {
     /// The decision on an `Effect::Authorize` of this shard.
     AuthzAnswered {
         request_id: RequestId,
-        answer: authz::AuthzDecision,
+        answer: AuthzDecision,
     },
     /// Drops the sender after all earlier commands are done; no value is ever sent.
     Barrier(Sender<Infallible>),
@@ -100,7 +101,7 @@ pub type AuthzHandler = Arc<dyn Fn(AuthzTask) + Send + Sync>;
 /// An authorization request of a client, which waits for [`AuthzResponder::respond`].
 #[derive(Debug)]
 pub struct AuthzTask {
-    pub request: authz::AuthzRequest,
+    pub request: AuthzRequest,
     pub responder: AuthzResponder,
 }
 
@@ -115,7 +116,7 @@ pub struct AuthzResponder {
 }
 
 impl AuthzResponder {
-    pub fn respond(self, answer: authz::AuthzDecision) {
+    pub fn respond(self, answer: AuthzDecision) {
         let request_id = self.request_id;
         // An ended shard needs no decisions.
         let _ = self.control.send(ShardControl::AuthzAnswered { request_id, answer });
@@ -183,7 +184,7 @@ impl PendingAuth {
         }
     }
 
-    pub(crate) fn request_authz(&self, request_id: RequestId, question: authz::AuthzRequest) {
+    pub(crate) fn request_authz(&self, request_id: RequestId, question: AuthzRequest) {
         let Some(warden) = &self.authz_handler else { return };
         let (control, wakers, shard) = (self.control.clone(), self.wakers.clone(), self.shard);
         warden(AuthzTask {

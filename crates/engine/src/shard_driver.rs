@@ -27,9 +27,8 @@ use crate::store_client::StoreClient;
 use crate::stream::SocketAcceptor;
 use crate::tls::SealedBuffer;
 use crate::transport_stack::TransportError;
-use broker::outbox::Effect;
 use broker::{
-    BrokerEvent, BrokerOptions, ConnId, MonotonicMs, Outbox, Shard, ShardId, ShardInput,
+    BrokerEvent, BrokerOptions, ConnId, Effect, MonotonicMs, Outbox, Shard, ShardId, ShardInput,
     StoreReadRequest, limits,
 };
 use mio::{Events, Interest, Poll, Registry, Token};

@@ -7,7 +7,7 @@ use crate::relay::RelayLayer;
 use crate::stream::SocketStream;
 use crate::tls::SealedBuffer;
 use crate::transport_stack::TransportStack;
-use broker::outbox::ConnWrite;
+use broker::interface::outbox::ConnWrite;
 use broker::{MonotonicMs, limits};
 use std::io::{self, IoSlice};
 use std::num::NonZeroU32;

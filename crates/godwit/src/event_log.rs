@@ -1,6 +1,6 @@
 //! Converts events of the broker to log lines, each with a module, a level and fields.
 
-use broker::routing::namespace::split_client_id;
+use broker::message::namespace::split_client_id;
 use broker::{BrokerEvent, WithheldKind};
 use engine::limited_log::nonzero;
 use tracing::{debug, error, info, warn};

@@ -2,8 +2,8 @@
 
 use crate::options::links::LINK_KINDS;
 use crate::{parse_line, print};
-use broker::rules::{FAILURES, RULE_METRIC_ROWS};
-use broker::statistics::sys::{DROP_NAMES, LOAD_ROWS, SYS_ROWS, SysRow};
+use broker::counters::{DROP_NAMES, LOAD_ROWS, SYS_ROWS, SysRow};
+use broker::options::rule_metrics::{FAILURES, RULE_METRIC_ROWS};
 use command_line::Command;
 use mqtt::PacketType;
 use mqtt::property::{PROPERTIES, PropertyRepeats, WILL};
@@ -82,7 +82,7 @@ fn write_cache_topics(text: &mut String) {
         "\nBelow `cache/{name}/` for each cache, retained as well:\n\n\
          | topic | value |\n|---|---|\n",
     );
-    for row in broker::caches::CACHE_METRIC_ROWS {
+    for row in broker::options::cache_metrics::CACHE_METRIC_ROWS {
         let _ = writeln!(text, "| `{}` | {} |", row.topic, row.about);
     }
 }

@@ -4,7 +4,8 @@
 use crate::options::{self, OptionSources};
 use crate::{fail_with_usage_error, parse_line, print, print_errors, rules_reference};
 use broker::BrokerOptions;
-use broker::rules::{Rule, RulePreview};
+use broker::options::rule::Rule;
+use broker::rules::RulePreview;
 use command_line::{Arg, Command, FlagRow, ParsedFlag, PossibleValuesParser};
 use mqtt::{PropertiesBuf, Property};
 use net::timestamp::UnixTimestamp;

@@ -13,14 +13,13 @@ use crate::{
 use auth::Authenticator;
 use auth::auth_resources::AuthResources;
 use auth::security_state::SecurityState;
-use broker::options::Durability;
+use broker::message::Durability;
 use broker::{BrokerOptions, ShardCommand};
 use command_line::{Command, FlagRow};
 use config::source::absolute_path;
-use engine::limited_log;
 use engine::quic::QuicConfig;
 use engine::websocket::{AllowedOrigins, WebSocketSite};
-use engine::{Listener, ListenerTransport};
+use engine::{Listener, ListenerTransport, limited_log};
 use net::unix_socket::SocketFile;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;

@@ -4,7 +4,7 @@
 
 use super::erlang_terms::ErlangTerm;
 use super::rules::AclLanguage;
-use broker::authorization::acl_rules::IpNetwork;
+use broker::access_rules::acl_rules::IpNetwork;
 use std::net::Ipv6Addr;
 
 /// An alternative of a condition. An empty list has no requirement.

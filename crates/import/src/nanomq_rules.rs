@@ -11,7 +11,7 @@ use super::clients::{self, ClientCondition};
 use super::config_tree::{ConfigNode, ConfigTree};
 use super::draft::ConfigDraft;
 use super::rules::{self, ActionCondition, SourceRule, TopicCondition};
-use broker::authorization::acl_rules::TopicPattern;
+use broker::access_rules::acl_rules::TopicPattern;
 use std::net::Ipv4Addr;
 
 /// Reads a rule; parts that cannot be expressed here are left unresolved.

@@ -8,7 +8,7 @@ use super::clients::{self, ClientCondition};
 use super::config_tree::{ConfigNode, SourceLocation};
 use super::draft::{ConfigDraft, DraftSetting, UnsupportedKey};
 use super::erlang_terms::{ErlangTerm, TermReader};
-use broker::authorization::acl_rules::TopicPattern;
+use broker::access_rules::acl_rules::TopicPattern;
 use config::value::quote;
 
 /// The project whose language of rules applies.

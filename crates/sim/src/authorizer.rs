@@ -1,7 +1,9 @@
 //! The authorizer in a transcript's header, which decides where no access rule applies.
 //! `TestAuthorizer` replaces the authorization backends of the control plane.
 
-use broker::authorization::authz::{AclAction, AuthzDecision, AuthzRequest, RequestId};
+use broker::access_rules::acl_rules::AclAction;
+use broker::ids::RequestId;
+use broker::interface::authz::{AuthzDecision, AuthzRequest};
 use mqtt::filter_matches;
 use std::fmt::Write;
 

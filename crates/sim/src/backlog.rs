@@ -3,7 +3,7 @@
 
 use crate::world::WireId;
 use broker::connection::admission::{Admission, AdmissionControl};
-use broker::connection::authentication::Principal;
+use broker::peer::authentication::Principal;
 use broker::{BrokerOptions, ListenerId, MonotonicMs, PeerAddress, PeerInfo, PeerSource};
 use std::collections::{HashMap, VecDeque};
 

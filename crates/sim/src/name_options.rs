@@ -1,10 +1,10 @@
 //! Parses options about names (rewrites, caches, presets) in a transcript's header.
 
-use broker::authorization::authz::AclAction;
-use broker::caches::CacheConfig;
-use broker::routing::rewrite::TopicRewrite;
-use broker::session::auto_subscription::AutoSubscription;
-use broker::session::preset::PresetSession;
+use broker::access_rules::acl_rules::AclAction;
+use broker::options::auto_subscription::AutoSubscription;
+use broker::options::cache_config::CacheConfig;
+use broker::options::preset::PresetSession;
+use broker::options::rewrite::TopicRewrite;
 use mqtt::{QoS, SubscribeOptions};
 
 /// Parses a `TopicRewrite`: `ACTION SOURCE REGEX DEST`.

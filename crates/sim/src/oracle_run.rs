@@ -9,7 +9,7 @@ use crate::random_actions::{
 };
 use crate::rng::SimRng;
 use crate::world::{SimWorld, WireId};
-use broker::routing::namespace::NamespaceTemplate;
+use broker::options::namespace_template::NamespaceTemplate;
 use broker::{BrokerOptions, ListenerId};
 use mqtt::{Packet, Property, ProtocolVersion, QoS};
 use std::fmt::Write;

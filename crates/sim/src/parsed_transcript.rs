@@ -53,12 +53,9 @@
 
 use crate::authorizer::TestAuthorizer;
 use crate::disk::SyncMode;
-use crate::name_options;
-use crate::rule;
-use crate::settings;
 use crate::users::{self, TestUsers};
-use broker::authorization::client_groups::ClientGroup;
-use broker::options::AuthzOptions;
+use crate::{name_options, rule, settings};
+use broker::options::client_groups::{AuthzOptions, ClientGroup};
 use broker::{BrokerOptions, ListenerId};
 use std::net::IpAddr;
 use std::sync::Arc;

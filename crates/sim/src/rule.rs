@@ -4,7 +4,7 @@
 //! message.
 
 use broker::limits::LINK_IDS;
-use broker::rules::{PublishAction, Rule, RuleActions, SendAction};
+use broker::options::rule::{PublishAction, Rule, RuleActions, SendAction};
 use mqtt::QoS;
 use rules::{RowTemplate, RulePlan};
 

@@ -1,12 +1,12 @@
 //! The users, access rules and bans in a transcript's header. `TestUsers` replaces the
 //! authentication of the control plane.
 
-use broker::authorization::acl_rules::{
+use broker::access_rules::acl_rules::{
     ANY_QOS, AclRule, AclRuleSet, IpNetwork, NamePattern, TopicPattern,
 };
-use broker::authorization::bans::{Ban, BanList, BanTarget};
-use broker::connection::authentication::{AuthDecision, AuthRequest, Principal, SecretBytes};
-use broker::{AuthStep, ConnId, Refusal};
+use broker::options::bans::{Ban, BanList, BanTarget};
+use broker::peer::authentication::{Principal, SecretBytes};
+use broker::{AuthDecision, AuthRequest, AuthStep, ConnId, Refusal};
 use std::sync::Arc;
 
 /// Users and pending decisions of a simulated world.

@@ -1,6 +1,6 @@
 //! Queues longer than their part in memory, with clients that read them in pieces.
 
-use broker::options::Durability;
+use broker::message::Durability;
 use broker::{BrokerOptions, RecordSpace};
 use mqtt::ProtocolVersion;
 use sim::packet_line;

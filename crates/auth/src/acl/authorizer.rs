@@ -7,8 +7,8 @@
 use crate::http_answer::StatusDecision;
 use crate::remote::http_call::{HttpAnswerFormat, HttpCall, HttpCallSettings};
 use crate::remote::template::{AuthVariable, AuthVariableSource};
-use broker::authorization::authz::{AuthzDecision, AuthzRequest};
-use broker::options::AuthzOptions;
+use broker::interface::authz::{AuthzDecision, AuthzRequest};
+use broker::options::client_groups::AuthzOptions;
 use engine::ConnectionLiveness;
 use engine::limited_log::LimitedLog;
 use net::control_runtime::ControlRuntime;

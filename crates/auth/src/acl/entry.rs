@@ -1,7 +1,7 @@
 //! Rules in the form of other projects, one entry at a time: a row of a table, or a JSON object
 //! with EMQX's names. A wrong entry is an error, since an ignored denial would allow access.
 
-use broker::authorization::acl_rules::{ANY_QOS, AclRule, TopicPattern};
+use broker::access_rules::acl_rules::{ANY_QOS, AclRule, TopicPattern};
 use serde_json::Value;
 
 /// An entry as texts, before [`AclEntry::to_rules`]; an absent text is empty.

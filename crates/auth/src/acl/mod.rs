@@ -7,7 +7,7 @@ pub mod entry;
 mod mosquitto;
 mod rules;
 
-use broker::authorization::acl_rules::{AclRule, AclRuleSet, IpNetwork, TopicPattern, UserGroups};
+use broker::access_rules::acl_rules::{AclRule, AclRuleSet, IpNetwork, TopicPattern, UserGroups};
 use config::source::{self, LineErrors, TomlReader, TomlValue};
 use std::path::Path;
 

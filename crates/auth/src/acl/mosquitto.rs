@@ -5,7 +5,7 @@
 //! Only blanks end a word; filters and names may contain blanks. Blanks and tabs at the end of a
 //! line, and around a filter or a name, are ignored.
 
-use broker::authorization::acl_rules::{AclRule, NamePattern, TopicPattern};
+use broker::access_rules::acl_rules::{AclRule, NamePattern, TopicPattern};
 use config::source::LineErrors;
 
 pub(super) fn read(text: &str) -> Result<Vec<AclRule>, LineErrors> {

@@ -22,7 +22,7 @@
 //! ```
 
 use broker::ListenerId;
-use broker::authorization::acl_rules::{AclRule, NamePattern, TopicPattern, UserGroups};
+use broker::access_rules::acl_rules::{AclRule, NamePattern, TopicPattern, UserGroups};
 use config::nearest::nearest_word;
 use config::source::{LineErrors, TomlReader, TomlValue};
 use std::collections::HashMap;

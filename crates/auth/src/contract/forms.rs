@@ -59,7 +59,7 @@ fn rules_file(text: &str) -> String {
 }
 
 /// Checks that a principal's rules equal those of the text.
-pub(super) fn has_rules(principal: &broker::connection::authentication::Principal, text: &str) {
+pub(super) fn has_rules(principal: &broker::peer::authentication::Principal, text: &str) {
     are_the_rules_of(&rules_file(text), principal.permissions.clone());
 }
 

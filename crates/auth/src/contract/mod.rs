@@ -31,14 +31,16 @@ use super::password_hash::PasswordHash;
 use super::users::UserFile;
 use super::{Authenticator, AuthenticatorLimits, jwt, test_tokens};
 use crate::acl;
-use broker::authorization::acl_rules::AclRuleSet;
-use broker::connection::authentication::{AuthDecision, SecretBytes};
+use broker::access_rules::acl_rules::AclRuleSet;
+use broker::peer::authentication::SecretBytes;
 use broker::{
-    AlternativeName, AuthRequest, AuthStep, ListenerId, PeerAddress, PeerCertificate, Refusal,
+    AlternativeName, AuthDecision, AuthRequest, AuthStep, ListenerId, PeerAddress, PeerCertificate,
+    Refusal,
 };
 use engine::ConnectionLiveness;
 use mqtt::ProtocolVersion;
-use net::scram::{self, client::ScramClient};
+use net::scram::client::ScramClient;
+use net::scram::{self};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

@@ -3,7 +3,7 @@
 use super::{AuthOptionTables, AuthOptionTarget};
 use crate::remote::http_call::{HttpAnswerFormat, HttpParamPlacement};
 use crate::remote::template::AuthTemplate;
-use broker::connection::authentication::SecretBytes;
+use broker::peer::authentication::SecretBytes;
 use config::row::{OptionRow, OptionScope};
 use config::value::{NumberUnit, OptionKind, OptionValue};
 use net::http_client::{SCHEMES, check_header};

@@ -17,7 +17,7 @@ mod sql;
 mod tables;
 
 use crate::settings::SecuritySettings;
-use broker::options::BrokerOptions;
+use broker::BrokerOptions;
 use config::row::OptionRow;
 use std::marker::PhantomData;
 

@@ -1,7 +1,7 @@
 //! HTTP request of a backend: URL, method, headers and parameters.
 
 use super::template::{AuthTemplate, AuthVariable, AuthVariableSource};
-use broker::connection::authentication::SecretBytes;
+use broker::peer::authentication::SecretBytes;
 use net::http_client::{HttpClient, HttpResponse, HttpRoute};
 use net::server_pool::RemoteError;
 use net::server_url::{ServerUrl, has_dot_segments, percent_encode};

@@ -12,12 +12,11 @@ use super::backend::{AuthBackend, BackendOutcome, BackendReply};
 use super::password_format::StoredPassword;
 use super::verified_cache::VerifiedCache;
 use broker::AuthRequest;
-use broker::connection::authentication::Principal;
+use broker::peer::authentication::Principal;
 use net::control_runtime::ControlRuntime;
 use net::server_pool::{ConnectionPool, PoolError, RemoteLimits, RemoteServer, RequestGuard};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Values of the option rows for all remote backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Templates with placeholders for values of a client or of an action. A value never changes the
 //! structure of the text: values are escaped or bound as parameters.
 
-use broker::authorization::authz::{AclAction, AuthzRequest};
+use broker::access_rules::acl_rules::AclAction;
+use broker::interface::authz::AuthzRequest;
 use broker::{AuthRequest, ListenerId, PeerAddress};
 use mqtt::template::{TemplatePart, TextTemplate, unknown_placeholder};
 use net::server_url::percent_encode;
@@ -245,7 +246,7 @@ fn parse_letter(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use broker::connection::authentication::SecretBytes;
+    use broker::peer::authentication::SecretBytes;
     use broker::{ListenerId, PeerCertificate};
     use std::sync::Arc;
 

@@ -9,8 +9,8 @@ pub mod sql;
 use super::password_format::{PasswordFormat, StoredPassword};
 use crate::acl::entry::AclEntry;
 use broker::AuthRequest;
-use broker::authorization::acl_rules::AclRuleSet;
-use broker::connection::authentication::Principal;
+use broker::access_rules::acl_rules::AclRuleSet;
+use broker::peer::authentication::Principal;
 use net::table_row::TableRow;
 use std::sync::Arc;
 

@@ -1,19 +1,15 @@
 //! Authorization: the permissions of a client, by rules, groups, bans and decisions of
 //! authorization servers.
 
-pub(crate) mod acl_cache;
-pub mod acl_rules;
-pub mod authz;
-pub(crate) mod authz_cache;
-pub mod bans;
-pub mod client_groups;
-pub(crate) mod client_permissions;
-pub mod placeholders;
+pub(crate) mod admission;
+pub(crate) mod ban_watch;
+pub(crate) mod decisions;
 pub(crate) mod reauthorization;
+pub(crate) mod requests;
 
-use crate::input::MonotonicMs;
+use crate::ids::MonotonicMs;
 use crate::options::BrokerOptions;
-use bans::BanWatch;
+use crate::options::bans::BanWatch;
 use reauthorization::ReauthorizationQueue;
 
 /// The generation of permissions, bans, and requests to authorization servers.

@@ -4,19 +4,17 @@
 //! subscription stays until a rule or the server denies it.
 
 use crate::authorization::ShardAuthorization;
-use crate::authorization::authz::{AccessCheck, AuthzDecision, RequestId, authz_request};
 use crate::connection::connection_table::ConnectionTable;
 use crate::context::ShardContext;
-use crate::input::{MonotonicMs, SessionId};
-use crate::limits::{LINK_IDS, NONE};
-use crate::outbox::{Effect, Outbox};
+use crate::ids::{MonotonicMs, RequestId, SessionId};
+use crate::interface::authz::AuthzDecision;
+use crate::interface::outbox::{Effect, Outbox};
+use crate::message::namespace::filter_behind_share;
+use crate::permissions::authz::{AccessCheck, authz_request};
+use crate::permissions::client_permissions::ClientPermissions;
 use crate::routing::ShardRouting;
-use crate::routing::namespace::parse_known_share;
-use crate::session::flight::SlotMarks;
 use crate::session::session_table::SessionTable;
-use crate::statistics::sys::DropReason;
 use crate::timer::ShardTimer;
-use mqtt::filter_matches;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
@@ -46,7 +44,7 @@ struct ReauthorizationRound {
 }
 
 impl ReauthorizationRound {
-    fn put(&mut self, doubt: ReauthorizationTask) {
+    pub(crate) fn put(&mut self, doubt: ReauthorizationTask) {
         self.all.insert(doubt.session, doubt);
     }
 
@@ -89,7 +87,7 @@ struct PendingSubscription {
 }
 
 /// Largest number of subscriptions compared with the rules in one tick, fewer with many rules.
-const REAUTHORIZED_PER_TICK: usize = 1_024;
+pub(crate) const REAUTHORIZED_PER_TICK: usize = 1_024;
 /// Largest number of requests in a batch, so that requests for clients' packets wait behind no
 /// more.
 const BATCH_MAX: usize = 32;
@@ -117,7 +115,7 @@ impl ReauthorizationQueue {
 }
 
 impl ReauthorizationTask {
-    fn new(session: SessionId, generation: u32) -> ReauthorizationTask {
+    pub(crate) fn new(session: SessionId, generation: u32) -> ReauthorizationTask {
         ReauthorizationTask { session, generation, own: usize::MAX, shares: usize::MAX }
     }
 }
@@ -136,7 +134,7 @@ impl ShardAuthorization {
             if let Some(id) = known.session()
                 && sessions.get(id).permissions.is_none()
             {
-                let rights = sessions.context.permissions_of(&known.peer);
+                let rights = ClientPermissions::of_peer(&known.peer, &sessions.context.options);
                 sessions.set_permissions(id, rights);
             }
         }
@@ -159,7 +157,7 @@ impl ShardAuthorization {
         if !self.reauthorization.is_due(sessions.context.now) {
             return;
         }
-        let mut left = sessions.context.reauthorized_per_tick();
+        let mut left = reauthorized_per_tick(&sessions.context);
         while left > 0
             && !out.is_full()
             && let Some(mut doubt) = self.reauthorization.unchecked.take()
@@ -234,7 +232,7 @@ impl ShardAuthorization {
         let mut doubt = ReauthorizationTask::new(id, sessions.get(id).generation);
         self.recheck_session(
             &mut doubt,
-            sessions.context.reauthorized_per_tick(),
+            reauthorized_per_tick(&sessions.context),
             routing,
             sessions,
             out,
@@ -444,91 +442,9 @@ impl ShardAuthorization {
     }
 }
 
-impl ShardContext {
-    fn reauthorized_per_tick(&self) -> usize {
-        self.filters_per_tick().clamp(1, REAUTHORIZED_PER_TICK)
-    }
-}
-
-impl ShardRouting {
-    /// Removes a subscription that the client may not keep, if still present, and reports the
-    /// denial.
-    fn revoke_subscription(
-        &mut self,
-        id: SessionId,
-        filter: &str,
-        sessions: &mut SessionTable,
-        out: &mut Outbox,
-    ) {
-        let found = match parse_known_share(filter) {
-            Some(_) => self.unsubscribe_shared(id, filter, sessions, out),
-            None => self.unsubscribe_own(id, filter, sessions),
-        };
-        if !found {
-            return;
-        }
-        if parse_known_share(filter).is_none() {
-            self.drop_revoked(id, filter, sessions, out);
-        }
-        sessions.counters.denied_subscribes += 1;
-        let said = sessions.get(id).strip_prefix(filter_behind_share(filter)).to_string();
-        let qos = sessions.qos_max_of(id) as u8;
-        sessions.note_denial(id, "keep the subscription", AccessCheck::subscribe(&said, qos), out);
-    }
-}
-
-impl ShardRouting {
-    /// Drops queued messages that only a revoked subscription matches. Messages that may have been
-    /// sent stay in the window.
-    fn drop_revoked(
-        &mut self,
-        id: SessionId,
-        filter: &str,
-        sessions: &mut SessionTable,
-        out: &mut Outbox,
-    ) {
-        // A link may act as another user from now on, but the queue is the link's.
-        if sessions.get(id).client_id.starts_with(LINK_IDS) {
-            return;
-        }
-        if let Some(persistent) = &mut sessions.get_mut(id).persistent {
-            persistent.may_hold_revoked = true;
-        }
-        let mut at = 0;
-        loop {
-            let flight = sessions.get(id).flight.as_ref();
-            let Some(&slot) = flight.and_then(|flight| flight.waiting.get(at)) else { return };
-            let is_new = slot.group == NONE
-                && !slot.marks.has(SlotMarks::RELEASED)
-                && !slot.marks.has(SlotMarks::WAS_SENT);
-            let goes = is_new && {
-                let message = sessions.messages.message(slot.message);
-                let topic = message.topic();
-                filter_matches(filter, topic) && !self.has_subscription_for(id, topic, sessions)
-            };
-            if !goes {
-                at += 1;
-            } else if let Some(slot) = sessions.take_waiting(id, at) {
-                sessions.drop_slot(id, slot, DropReason::Refused, out);
-            }
-        }
-    }
-
-    /// Whether a subscription of the session, shared groups excluded, matches a topic.
-    pub(crate) fn has_subscription_for(
-        &self,
-        id: SessionId,
-        topic: &str,
-        sessions: &SessionTable,
-    ) -> bool {
-        let own = &sessions.get(id).subscriptions;
-        own.iter().any(|one| filter_matches(&self.topics.filter(one.filter).text, topic))
-    }
-}
-
-/// Returns the filter without the `$share/` prefix.
-fn filter_behind_share(filter: &str) -> &str {
-    parse_known_share(filter).map_or(filter, |share| share.filter)
+/// Returns how many subscriptions are compared with the rules in one tick.
+fn reauthorized_per_tick(context: &ShardContext) -> usize {
+    context.filters_per_tick().clamp(1, REAUTHORIZED_PER_TICK)
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! The contents of one cache: the newest messages of each topic, and the order of last writes. One
 //! shard holds all of it, so the bounds are exact.
 
-use super::CacheConfig;
-use crate::input::MonotonicMs;
+use crate::ids::MonotonicMs;
+use crate::interface::cache_message::{CacheMatches, CacheQuery};
 use crate::limits::{CACHE_ANSWER_BYTES_MAX, CACHE_ANSWER_MESSAGES_MAX};
 use crate::memory::cost;
-use crate::routing::message::Message;
+use crate::message::Message;
+use crate::options::cache_config::CacheConfig;
 use crate::routing::topics::is_wildcard;
 use mqtt::filter_matches;
 use std::collections::{BTreeMap, VecDeque};
@@ -39,37 +40,6 @@ impl CachedTopic {
     }
 }
 
-/// Query of a `CacheRequest`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CacheQuery {
-    /// Filter with the namespace, whose prefix has `prefix_len` bytes.
-    pub(crate) filter: Box<str>,
-    pub(crate) prefix_len: u8,
-    /// Largest number of messages of each topic, newest first.
-    pub(crate) messages_max: u32,
-    pub(crate) after_ms: Option<u64>,
-    pub(crate) before_ms: Option<u64>,
-    /// End of the previous answer: see `CacheMatches::next`.
-    pub(crate) from: Option<CachePosition>,
-}
-
-/// A message in a cache: its number and topic.
-pub(crate) type CachePosition = (u64, Box<str>);
-
-/// Matches of a `CacheQuery` found so far; a query may continue in later turns.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CacheMatches {
-    pub(crate) messages: Vec<Message>,
-    bytes: usize,
-    /// The last message found, which becomes `next` if the answer is full.
-    last: Option<CachePosition>,
-    /// End of this answer, if more messages match than `CACHE_ANSWER_MESSAGES_MAX` or
-    /// `CACHE_ANSWER_BYTES_MAX` allow.
-    pub(crate) next: Option<CachePosition>,
-    /// The topic visited last, where `collect_matches` continues.
-    after: Option<Arc<str>>,
-}
-
 impl CacheMatches {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -89,14 +59,14 @@ fn is_older(message: &Message, age_s: u32, now: MonotonicMs) -> bool {
 }
 
 impl MessageCache {
-    pub(super) fn new(cache: CacheConfig) -> MessageCache {
+    pub(crate) fn new(cache: CacheConfig) -> MessageCache {
         let (lines, written) = (BTreeMap::new(), BTreeMap::new());
         MessageCache { cache, lines, written, number: 0, messages: 0, bytes: 0 }
     }
 
     /// Adds a message. Beyond the bounds, the topics written least recently are removed. If
     /// `may_grow` is false, the cache must not exceed its present size.
-    pub(super) fn put(&mut self, message: Message, now: MonotonicMs, may_grow: bool) {
+    pub(crate) fn put(&mut self, message: Message, now: MonotonicMs, may_grow: bool) {
         let most = if may_grow { self.cache.bytes_max } else { self.bytes };
         let bytes_max = most.min(self.cache.bytes_max);
         // A message above the bounds evicts no other topic, but older messages of its topic are
@@ -311,7 +281,7 @@ impl CacheQuery {
     /// Whether a topic matches. The topic equal to the namespace's own name is outside of the
     /// namespace, and its clients do not receive topics which begin with `$` there: see
     /// `SessionTable::switch_namespace`.
-    fn matches_topic(&self, topic: &str) -> bool {
+    pub(crate) fn matches_topic(&self, topic: &str) -> bool {
         let said = topic.as_bytes().get(usize::from(self.prefix_len));
         let is_theirs = self.prefix_len == 0 || said.is_some_and(|first| *first != b'$');
         is_theirs && filter_matches(&self.filter, topic)
@@ -343,7 +313,8 @@ impl TopicRange<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routing::message::IncomingPublish;
+    use crate::interface::cache_message::{CacheMatches, CacheQuery};
+    use crate::message::IncomingPublish;
 
     fn kept(messages_max: u32, topics_max: u32, bytes_max: u64) -> MessageCache {
         let made =
@@ -351,7 +322,7 @@ mod tests {
         MessageCache::new(made.expect("it is a cache"))
     }
 
-    fn put(kept: &mut MessageCache, topic: &str, payload: &str, at: u64) {
+    pub(crate) fn put(kept: &mut MessageCache, topic: &str, payload: &str, at: u64) {
         let message =
             Message::new(&IncomingPublish::new(topic, payload.as_bytes(), MonotonicMs(at)));
         kept.put(message, MonotonicMs(at), true);

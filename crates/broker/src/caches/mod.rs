@@ -6,109 +6,24 @@
 //! their messages over the ring, from `Shard::retain_and_route`, which all messages of clients and
 //! rules pass.
 
-mod cache_metrics;
-mod message_cache;
-mod request;
+pub(crate) mod message_cache;
+pub(crate) mod request;
 
+use crate::interface::cache_message::{CacheRequest, CacheResponse, CacheShardMessage};
+use crate::options::cache_config::CacheConfig;
+pub use crate::options::cache_metrics::{CACHE_METRIC_ROWS, CacheMetricRow, CacheMetrics};
 use crate::routing::ShardRouting;
 use crate::session::session_table::SessionTable;
-pub use cache_metrics::{CACHE_METRIC_ROWS, CacheMetricRow, CacheMetrics};
-use request::{CacheRequest, CacheResponse};
 
-use crate::input::{MonotonicMs, ShardId, ShardMessage};
-use crate::limits::{CACHE_ANSWER_MESSAGES_MAX, CACHE_STEPS_PER_READ, CURSOR_STEPS_PER_TURN};
-use crate::outbox::Outbox;
-use crate::routing::message::{IncomingPublish, Message};
+use crate::ids::MonotonicMs;
+use crate::interface::cache_message::CacheMatches;
+use crate::interface::outbox::Outbox;
+use crate::limits::{CACHE_STEPS_PER_READ, CURSOR_STEPS_PER_TURN};
+use crate::message::{IncomingPublish, Message};
 use crate::timer::ShardTimer;
-use message_cache::{CacheMatches, MessageCache};
-use mqtt::filter_matches;
+use message_cache::MessageCache;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// Prefix of a cache's name in the topic of a request.
-pub(crate) const PREFIX: &str = "$cache/";
-
-/// A `[[cache]]` section.
-#[derive(Clone, Debug)]
-pub struct CacheConfig {
-    pub name: Arc<str>,
-    filters: Arc<[Box<str>]>,
-    /// Largest number of messages per topic, at most `CACHE_ANSWER_MESSAGES_MAX`.
-    messages_max: u32,
-    topics_max: u32,
-    bytes_max: u64,
-    /// Longest age of a message in seconds; `u32::MAX` is unlimited.
-    age_s_max: u32,
-    /// Metrics by the cache's name, kept across reloads.
-    pub metrics: Arc<CacheMetrics>,
-}
-
-impl PartialEq for CacheConfig {
-    fn eq(&self, other: &CacheConfig) -> bool {
-        let bounds =
-            |one: &CacheConfig| (one.messages_max, one.topics_max, one.bytes_max, one.age_s_max);
-        (&self.name, &self.filters, bounds(self)) == (&other.name, &other.filters, bounds(other))
-    }
-}
-
-impl Eq for CacheConfig {}
-
-impl CacheConfig {
-    /// Checks the values of a `[[cache]]` section. The error names the faulty value and a correct
-    /// example.
-    pub fn parse(
-        name: &str,
-        filters: &[String],
-        messages_max: u32,
-        topics_max: u32,
-        bytes_max: u64,
-        age_s_max: u32,
-    ) -> Result<CacheConfig, String> {
-        if filters.is_empty() {
-            return Err("a cache needs filters = [\"a/#\"]".to_string());
-        }
-        for filter in filters {
-            if !is_cacheable_filter(filter) {
-                let why = "is not a topic filter that it can have, use one like \"a/#\"";
-                return Err(format!("filters: {filter:?} {why}"));
-            }
-        }
-        if messages_max as usize > CACHE_ANSWER_MESSAGES_MAX {
-            let most = CACHE_ANSWER_MESSAGES_MAX;
-            return Err(format!("messages_max is more than one answer holds, use 1 to {most}"));
-        }
-        let filters = filters.iter().map(|filter| filter.as_str().into()).collect();
-        let (name, metrics) = (name.into(), Arc::default());
-        Ok(CacheConfig { name, filters, messages_max, topics_max, bytes_max, age_s_max, metrics })
-    }
-
-    fn matches_topic(&self, topic: &str) -> bool {
-        self.filters.iter().any(|filter| filter_matches(filter, topic))
-    }
-}
-
-/// Messages between shards about caches, sent as `ShardMessage::Cache`.
-#[derive(Clone, Debug)]
-pub enum CacheShardMessage {
-    /// Add a message to a cache which the receiver owns.
-    Insert { cache: Arc<str>, message: Message },
-    /// The response to a request, for the shard of the requesting client.
-    Response(CacheResponse),
-    /// A request to a cache which the receiver owns.
-    Request(Box<CacheRequest>),
-}
-
-impl CacheShardMessage {
-    /// Returns the memory of the message in transit between shards.
-    fn bytes(&self) -> i64 {
-        match self {
-            CacheShardMessage::Insert { message, .. } => message.bytes() as i64,
-            CacheShardMessage::Response(found) => found.bytes(),
-            CacheShardMessage::Request(read) => read.bytes(),
-        }
-    }
-}
 
 /// The caches of a shard, and its requests to caches.
 #[derive(Debug, Default)]
@@ -119,7 +34,7 @@ pub(crate) struct ShardCaches {
     reads: VecDeque<(Box<CacheRequest>, CacheMatches)>,
     /// Number of requests by clients of this shard without a response, bounded by
     /// `CACHE_READS_MAX`.
-    unanswered: usize,
+    pub(crate) unanswered: usize,
     timer_at: Option<MonotonicMs>,
 }
 
@@ -304,18 +219,6 @@ impl ShardCaches {
     }
 }
 
-impl SessionTable {
-    pub(crate) fn send_cache_message(
-        &mut self,
-        to: ShardId,
-        word: CacheShardMessage,
-        out: &mut Outbox,
-    ) {
-        self.ledger.crossing += word.bytes();
-        out.lanes[usize::from(to.0)].push_back(ShardMessage::Cache(Box::new(word)));
-    }
-}
-
 impl CacheMetrics {
     /// Returns the size of the cache as `bytes_max` counts it.
     pub fn bytes(&self) -> u64 {
@@ -326,9 +229,4 @@ impl CacheMetrics {
     pub(crate) fn values(&self) -> impl Iterator<Item = (&'static str, u64)> {
         CACHE_METRIC_ROWS.iter().map(|row| (row.topic, (row.value)(self)))
     }
-}
-
-/// Whether a cache may store the topics of a filter: a valid filter without a leading `$`.
-fn is_cacheable_filter(filter: &str) -> bool {
-    mqtt::topic::check_filter(filter).is_ok() && !filter.starts_with('$')
 }

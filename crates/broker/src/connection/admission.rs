@@ -12,11 +12,11 @@
 //! An answer needs a CONNECT (MQTT 5.0, 3.2), so only `ANSWERS_PER_S` connections a second get one;
 //! the rest are closed at once, as a server may always do.
 
-use crate::connection::leaky_bucket::LeakyBucket;
-use crate::connection::peer::{ListenerId, PeerSource};
-use crate::connection::refusal::Refusal;
-use crate::input::MonotonicMs;
+use crate::ids::{ListenerId, MonotonicMs};
+use crate::leaky_bucket::LeakyBucket;
 use crate::options::BrokerOptions;
+use crate::peer::PeerSource;
+use crate::refusal::Refusal;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
@@ -193,7 +193,7 @@ impl AdmissionControl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::peer::PeerAddress;
+    use crate::peer::PeerAddress;
 
     const AT: ListenerId = ListenerId(0);
 

@@ -5,26 +5,9 @@
 
 use crate::connection::conn::{Conn, ConnState};
 use crate::connection::connection_table::ConnectionTable;
-use crate::connection::rate_meter::RateMeter;
-use crate::input::{ConnId, MonotonicMs, SessionId};
-use crate::limits::NONE;
-use crate::outbox::Outbox;
+use crate::ids::{ConnId, MonotonicMs};
+use crate::session::rate_meter::RateMeter;
 use crate::session::session_table::SessionTable;
-use crate::shard::Shard;
-
-impl Shard {
-    /// Whether the connection has received CONNACK; no data stream may be opened before.
-    pub fn is_connacked(&self, conn: ConnId) -> bool {
-        self.connections.conn(conn).and_then(Conn::connacked_session).is_some()
-    }
-
-    /// Ends a data stream without a will and without an event: the control connection of the client
-    /// either lives on or reports the end.
-    pub(crate) fn end_data_stream(&mut self, id: SessionId, out: &mut Outbox) {
-        self.sessions.get_mut(id).conn = NONE;
-        self.end_session(id, false, out);
-    }
-}
 
 impl ConnectionTable {
     pub(crate) fn open_data_stream(
@@ -70,26 +53,5 @@ impl ConnectionTable {
             sessions,
         );
         sessions.get_mut(session).conn = conn.0;
-    }
-}
-
-impl SessionTable {
-    /// Creates the session of a data stream with the settings and permissions of the session `of`.
-    /// A lookup by client id still finds `of`.
-    fn create_data_stream(&mut self, of: SessionId) -> SessionId {
-        let from = self.get(of);
-        let (client_id, version) = (from.client_id.clone(), from.version);
-        let (window, packet_bytes_max) = (from.window, from.packet_bytes_max);
-        let (problem_information, listener) = (from.problem_information, from.listener);
-        let rights = from.permissions.as_ref().map(|rights| Box::new(rights.for_data_stream()));
-        let id = SessionId(self.insert(&client_id, version));
-        let branch = self.get_mut(id);
-        branch.is_data_stream = true;
-        (branch.window, branch.packet_bytes_max) = (window, packet_bytes_max);
-        branch.problem_information = problem_information;
-        branch.listener = listener;
-        self.data_streams += 1;
-        self.set_permissions(id, rights);
-        id
     }
 }

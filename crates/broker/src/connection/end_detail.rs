@@ -1,15 +1,14 @@
 //! Log details for a connection that the broker ends: the cause as seen in the packet, and the
 //! option that decides.
 
-use crate::connection::conn::CloseReason;
+use crate::broker_event::BrokerEvent;
 use crate::connection::connection_table::ConnectionTable;
-use crate::connection::peer::PeerAddress;
-use crate::input::{ConnId, SessionId};
+use crate::ids::SessionId;
+use crate::interface::outbox::Outbox;
 use crate::limits::CONNECT_BYTES_MAX;
-use crate::outbox::Outbox;
+use crate::peer::PeerAddress;
+use crate::refusal::CloseReason;
 use crate::session::session_table::SessionTable;
-use crate::shard::Shard;
-use crate::statistics::broker_event::BrokerEvent;
 use mqtt::text::{PacketReader, check_text};
 use mqtt::topic::{filter_error, topic_error};
 use mqtt::{PacketFrame, PacketType, ProtocolVersion, TextExcerpt, Violation};
@@ -17,12 +16,12 @@ use mqtt::{PacketFrame, PacketType, ProtocolVersion, TextExcerpt, Violation};
 /// First byte of a TLS record with a handshake. In MQTT: a CONNECT with reserved flags.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-fn may_be_connect(first: u8) -> bool {
+pub(crate) fn may_be_connect(first: u8) -> bool {
     first != TLS_HANDSHAKE && PacketType::from_byte(first) == Some(PacketType::Connect)
 }
 
 /// Describes the protocol that the first bytes of a connection belong to.
-fn describe_first_bytes(bytes: &[u8]) -> String {
+pub(crate) fn describe_first_bytes(bytes: &[u8]) -> String {
     let first = bytes.first().copied().unwrap_or_default();
     if is_proxy_header(bytes) {
         return "the first bytes are a PROXY header, and this listener takes none \
@@ -234,17 +233,5 @@ impl ConnectionTable {
             None if is_live || may_be_connect(first) => Box::default(),
             _ => describe_first_bytes(bytes).into(),
         };
-    }
-}
-
-impl Shard {
-    /// Ends a connection whose first byte cannot begin a CONNECT, without waiting for the rest.
-    pub(crate) fn check_first_byte(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
-        let Some(&first) = bytes.first() else { return };
-        if !may_be_connect(first) {
-            self.connections.violation_detail = describe_first_bytes(bytes).into();
-            out.consumed += bytes.len();
-            self.end_connection(conn, CloseReason::Violation(Violation::ConnectExpected), out);
-        }
     }
 }

@@ -4,12 +4,13 @@
 //! The shard that owns the client id counts the disconnects. A ban goes to all shards, so the shard
 //! that reads CONNECT can refuse the client before any authentication.
 
+use crate::broker_event::BrokerEvent;
 use crate::connection::connection_table::ConnectionTable;
-use crate::input::{MonotonicMs, SessionId, ShardMessage};
+use crate::ids::{MonotonicMs, SessionId};
+use crate::interface::input::ShardMessage;
+use crate::interface::outbox::Outbox;
 use crate::limits::LINK_IDS;
-use crate::outbox::Outbox;
 use crate::session::session_table::SessionTable;
-use crate::statistics::broker_event::BrokerEvent;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 

@@ -2,22 +2,22 @@
 //! client, and the reasons for which a connection ends.
 
 pub mod admission;
-pub(crate) mod alias;
 pub(crate) mod auth_exchange;
-pub mod authentication;
+pub(crate) mod authentication;
+pub(crate) mod client_limits;
 pub(crate) mod conn;
 pub(crate) mod connect;
 pub(crate) mod connection_table;
 pub(crate) mod data_stream;
+pub(crate) mod deferred_acks;
 pub(crate) mod end_detail;
 pub(crate) mod flapping;
-pub(crate) mod leaky_bucket;
 pub(crate) mod negotiation;
-pub(crate) mod peer;
-pub(crate) mod process_pause;
+pub mod pending_authz;
+pub(crate) mod publish_answer;
 pub(crate) mod rate_meter;
-pub(crate) mod reason_string;
-pub(crate) mod receipt;
-pub mod refusal;
-pub(crate) mod send_gate;
+pub(crate) mod rewrite;
+pub(crate) mod rule_client;
 pub(crate) mod stalls;
+pub(crate) mod suback;
+pub(crate) mod topic_resolution;

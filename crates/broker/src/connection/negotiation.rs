@@ -2,11 +2,11 @@
 //! the properties of the CONNACK that reports the difference.
 
 use crate::connection::auth_exchange::{self, AuthExchange};
-use crate::connection::authentication::AuthOutcome;
 use crate::connection::connection_table::ConnectionTable;
-use crate::connection::refusal::Refusal;
-use crate::input::ConnId;
-use crate::routing::namespace::NamespacedClientId;
+use crate::ids::ConnId;
+use crate::message::namespace::NamespacedClientId;
+use crate::peer::authentication::AuthOutcome;
+use crate::refusal::Refusal;
 use crate::session::session_table::SessionTable;
 use mqtt::{ConnAck, Connect, Properties, PropertiesBuf, Property, ProtocolVersion, ReasonCode};
 

@@ -2,24 +2,12 @@
 //! whether later messages are acknowledged or not. The search follows each `$SYS` round,
 //! `SESSIONS_PER_TICK` sessions a tick, so a delivery pays nothing for the detection.
 
+use crate::broker_event::BrokerEvent;
 use crate::connection::connection_table::ConnectionTable;
-use crate::input::{MonotonicMs, SessionId};
+use crate::ids::SessionId;
+use crate::interface::outbox::Outbox;
 use crate::limits::NONE;
-use crate::outbox::Outbox;
-use crate::session::flight::Flight;
 use crate::session::session_table::SessionTable;
-use crate::statistics::broker_event::BrokerEvent;
-use mqtt::PacketId;
-
-/// The oldest unacknowledged message of the present connection, and the time at which the search of
-/// [`StallSearch`] first saw the message in that position.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OldestUnacked {
-    id: PacketId,
-    since: MonotonicMs,
-    /// Age in milliseconds at which the next `WindowStalled` event is due.
-    tell_at_ms: u64,
-}
 
 /// Progress of a shard's search for stalled sessions.
 #[derive(Debug, Default)]
@@ -31,8 +19,6 @@ pub(crate) struct StallSearch {
     pub(crate) stalled: u64,
 }
 
-/// Age in seconds from which an unacknowledged message counts as stalled.
-pub(crate) const STALL_S: u64 = 30;
 const SESSIONS_PER_TICK: u32 = 8192;
 
 impl StallSearch {
@@ -44,28 +30,6 @@ impl StallSearch {
 
     pub(crate) fn is_running(&self) -> bool {
         self.next.is_some()
-    }
-}
-
-impl Flight {
-    /// Returns the oldest unacknowledged message, the age in seconds, and whether a report is due;
-    /// `None` below `STALL_S`. Each report doubles the age for the next report.
-    fn look_at_oldest(&mut self, now: MonotonicMs) -> Option<(PacketId, u64, bool)> {
-        let Some(id) = self.oldest_id() else {
-            self.oldest = None;
-            return None;
-        };
-        let new = OldestUnacked { id, since: now, tell_at_ms: STALL_S * 1000 };
-        let oldest = self.oldest.get_or_insert(new);
-        if oldest.id != id {
-            *oldest = new;
-        }
-        let age_ms = now.0.saturating_sub(oldest.since.0);
-        let tells = age_ms >= oldest.tell_at_ms;
-        if tells {
-            oldest.tell_at_ms = age_ms * 2;
-        }
-        (age_ms >= STALL_S * 1000).then_some((id, age_ms / 1000, tells))
     }
 }
 

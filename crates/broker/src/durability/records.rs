@@ -3,14 +3,11 @@
 //! Numbers in keys are big-endian, so that keys sort by number; numbers in values are
 //! little-endian.
 
-use crate::durability::write_batch::RecordNumber;
-use crate::input::{RetainStamp, ShardId};
-use crate::routing::delayed::DelayedPublisher;
-use crate::routing::message::Message;
-use crate::routing::owner_shard::ShardHasher;
-use crate::session::flight::SlotState;
-use crate::session::id_shifts::{IdShift, IdShifts};
-use crate::session::will::SessionWill;
+use crate::durability::id_shifts::{IdShift, IdShifts};
+use crate::ids::{RecordNumber, RetainStamp, ShardId, SlotState};
+use crate::message::Message;
+use crate::message::will::{DelayedPublisher, SessionWill};
+use crate::owner_shard::ShardHasher;
 use mqtt::{ByteReader, PacketId, ProtocolVersion, QoS};
 
 /// First byte of a key in `RecordSpace::Sessions`.
@@ -97,16 +94,6 @@ const ON_ITS_WAY: u8 = 1 << 6;
 /// ([`OWNED`]), or shifts of packet ids ([`SHIFTED`]).
 const OWNED: u8 = 1 << 7;
 const SHIFTED: u8 = 1 << 6;
-
-pub(crate) fn number_key(number: RecordNumber) -> Vec<u8> {
-    number.0.to_be_bytes().to_vec()
-}
-
-pub(crate) fn queue_key(number: RecordNumber, position: u64) -> Vec<u8> {
-    let mut key = number_key(number);
-    key.extend_from_slice(&position.to_be_bytes());
-    key
-}
 
 /// Returns the position in the key of a queue record.
 pub(crate) fn position_of(key: &[u8]) -> Option<u64> {
@@ -420,8 +407,8 @@ fn read_text<'a>(from: &mut ByteReader<'a>) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::MonotonicMs;
-    use crate::routing::message::IncomingPublish;
+    use crate::ids::MonotonicMs;
+    use crate::message::IncomingPublish;
 
     fn record(owner: Option<&str>) -> SessionRecord {
         SessionRecord {

@@ -2,11 +2,8 @@
 //! continues in the store from one process to the next and is not moved by corrections of the
 //! clock. The engine keeps the offset right; the time of day is used only in output.
 
-use crate::context::ShardContext;
 use crate::durability::records::{self, kind};
-use crate::durability::restore::RestoreError;
-use crate::durability::write_batch::{RecordSpace, StoreReader};
-use crate::shard::Shard;
+use crate::interface::store_access::{RecordSpace, RestoreError, StoreReader};
 
 /// Readings of all clocks at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +18,7 @@ pub struct ClockReading {
 }
 
 /// Smallest change of the time of day that [`Shard::set_time_of_day`] reports, in milliseconds.
-const STEP_MS: u64 = 500;
+pub(crate) const STEP_MS: u64 = 500;
 /// 2026-01-01, a lower bound for a plausible clock: hosts without a battery-backed clock start in
 /// 1970 or at the date of the firmware. The bound need not be close to the present. A later bound,
 /// as the date of the build or the newest time in the store, would detect more wrong clocks, but
@@ -51,7 +48,7 @@ impl ClockReading {
         self.time_of_day_ms >= PLAUSIBLE_FROM_MS
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(RECORD_LEN);
         for number in [self.now_ms, self.time_of_day_ms, self.uptime_ms] {
             bytes.extend_from_slice(&number.to_le_bytes());
@@ -107,40 +104,13 @@ fn newest_time(stored: &dyn StoreReader) -> Result<u64, RestoreError> {
     Ok(newest_ms)
 }
 
-impl Shard {
-    /// Sets the offset of the time of day to `MonotonicMs`. Returns the change if at least
-    /// `STEP_MS`, because a person or service has then set the clock.
-    pub fn set_time_of_day(&mut self, offset_ms: i64) -> Option<i64> {
-        let changed = offset_ms.wrapping_sub(self.sessions.context.time_of_day_offset_ms);
-        self.sessions.context.time_of_day_offset_ms = offset_ms;
-        (changed.unsigned_abs() >= STEP_MS).then_some(changed)
-    }
-
-    /// Writes a reading to the store for [`stored_clock`] of the next process, if the broker has a
-    /// store.
-    pub fn keep_clock(&mut self, reading: &ClockReading) {
-        if self.sessions.write_batch.has_store {
-            let journal = &mut self.sessions.write_batch;
-            journal.push_change(RecordSpace::Sessions, vec![kind::CLOCK], Some(reading.encode()));
-        }
-    }
-}
-
-impl ShardContext {
-    /// Converts a time of `MonotonicMs` to milliseconds since 1970, for people and other systems.
-    pub(crate) fn time_of_day_ms(&self, at_ms: u64) -> i64 {
-        i64::try_from(at_ms).unwrap_or(i64::MAX).saturating_add(self.time_of_day_offset_ms).max(0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MonotonicMs;
-    use crate::durability::write_batch::{RecordNumber, StoreReadError};
-    use crate::input::RetainStamp;
-    use crate::routing::message::{IncomingPublish, Message};
-    use crate::session::id_shifts::IdShifts;
+    use crate::durability::id_shifts::IdShifts;
+    use crate::ids::{MonotonicMs, RecordNumber, RetainStamp};
+    use crate::interface::store_access::StoreReadError;
+    use crate::message::{IncomingPublish, Message};
 
     const NOON: u64 = PLAUSIBLE_FROM_MS + 43_200_000;
     const HOUR: u64 = 3_600_000;

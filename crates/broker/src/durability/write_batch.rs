@@ -5,68 +5,12 @@
 //! A message for one session is part of that session's queue record; a message for several sessions
 //! in the same tick is one shared body, and the queue records refer to the body.
 
-use crate::durability::persistent_session::QueueRecordId;
 use crate::durability::records::{self, QueueRecord, RecordBody};
-use crate::routing::message::{MessagePool, PooledMessageId};
+use crate::ids::{QueueRecordId, RecordNumber, first_record_number};
+use crate::interface::store_access::{RecordChange, RecordSpace, number_key, queue_key};
+use crate::message::{MessagePool, PooledMessageId};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-
-/// The store's key spaces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RecordSpace {
-    Messages,
-    Queues,
-    Retained,
-    Sessions,
-}
-
-/// The new value of a key; `None` removes the key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordChange {
-    pub space: RecordSpace,
-    pub key: Vec<u8>,
-    pub value: Option<Vec<u8>>,
-}
-
-/// Read access of a shard to the store, for the time of one `ShardInput::StoreReady` or of
-/// `restore`.
-pub trait StoreReader: std::fmt::Debug {
-    fn get(&self, space: RecordSpace, key: &[u8]) -> Result<Option<Vec<u8>>, StoreReadError>;
-
-    /// Visits the keys with the given prefix from `from` on, in order, until `visit` returns
-    /// `false`.
-    fn scan(
-        &self,
-        space: RecordSpace,
-        prefix: &[u8],
-        from: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), StoreReadError>;
-}
-
-/// The store could not be read. The owner of the store has reported the cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoreReadError;
-
-/// Identifies a session, a group or a message body for as long as the store has the record: the
-/// start of the process, the shard, and a count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct RecordNumber(pub(crate) u64);
-
-const BOOT_AT: u32 = 44;
-const SHARD_AT: u32 = 38;
-
-impl RecordNumber {
-    /// Returns the number of a shard's cross-shard log: count 0, since other counts begin at 1.
-    pub(crate) fn of_cross_shard_log(boot: u32, shard: u8) -> RecordNumber {
-        RecordNumber(first_record_number(boot) | u64::from(shard) << SHARD_AT)
-    }
-}
-
-/// Returns the first number that belongs to a start of the process.
-pub(crate) fn first_record_number(boot: u32) -> u64 {
-    u64::from(boot) << BOOT_AT
-}
 
 /// Allocates the positions of one queue, upwards. A crash must not lead to a repeated position, so
 /// the store has a mark above all allocated positions, moved by [`POSITIONS_PER_BLOCK`].
@@ -218,11 +162,7 @@ impl WriteBatch {
 
     /// Removes a queue record.
     pub(crate) fn remove_queue_record(&mut self, place: QueueRecordId) {
-        self.push_change(
-            RecordSpace::Queues,
-            records::queue_key(place.number, place.position),
-            None,
-        );
+        self.push_change(RecordSpace::Queues, queue_key(place.number, place.position), None);
     }
 
     pub(crate) fn is_urgent(&self) -> bool {
@@ -257,7 +197,7 @@ impl WriteBatch {
             }
         }
         for body in messages.take_dead_bodies() {
-            let key = records::number_key(body);
+            let key = number_key(body);
             changes.push(RecordChange { space: RecordSpace::Messages, key, value: None });
         }
         changes
@@ -288,7 +228,7 @@ impl WriteBatch {
                 false => messages.set_body(message, new),
             }
             let value = messages.get(message).as_bytes().to_vec();
-            let key = records::number_key(new);
+            let key = number_key(new);
             changes.push(RecordChange { space: RecordSpace::Messages, key, value: Some(value) });
             body = Some(new);
         }
@@ -298,7 +238,7 @@ impl WriteBatch {
             None => RecordBody::Inline(messages.get(message).as_bytes()),
         };
         let value = records::queue_value(&entry, body);
-        let key = records::queue_key(number, position);
+        let key = queue_key(number, position);
         changes.push(RecordChange { space: RecordSpace::Queues, key, value: Some(value) });
         messages.release(message);
     }

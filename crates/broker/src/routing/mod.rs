@@ -2,28 +2,30 @@
 //! message is for.
 
 pub(crate) mod bridge_path;
+pub(crate) mod cross_shard;
 pub(crate) mod delayed;
 pub(crate) mod exclusive;
 pub(crate) mod interest;
-pub(crate) mod message;
-pub mod namespace;
-pub(crate) mod owner_shard;
+pub(crate) mod persistent;
 pub(crate) mod publish;
 pub(crate) mod retained;
-pub mod rewrite;
+pub(crate) mod retained_feed;
+pub(crate) mod session_report;
 pub(crate) mod shared;
+pub(crate) mod stored_queue;
+pub(crate) mod subscribe;
 pub(crate) mod topic_resolution;
 pub(crate) mod topics;
 
-use crate::input::{MonotonicMs, RetainStamp};
-use crate::session::delivery::Delivery;
+use crate::ids::{FilterId, MonotonicMs, RetainStamp};
+use crate::session::deliver::Delivery;
 use delayed::DelayedMessages;
 use exclusive::ExclusiveFilters;
 use interest::{Interest, ShardInterest};
 use retained::Retained;
 use shared::SharedGroups;
 use std::sync::Arc;
-use topics::{FilterId, FilterIndex};
+use topics::FilterIndex;
 
 /// Filters, shared groups, retained and delayed messages of a shard.
 #[derive(Debug)]

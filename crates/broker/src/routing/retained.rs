@@ -5,11 +5,14 @@
 //! `RetainStamp`, and the highest stamp wins on every shard, in any order of arrival. A cleared
 //! topic therefore leaves a tombstone for `TOMBSTONE_MS`.
 
-use crate::input::{MonotonicMs, RetainStamp};
+use crate::ids::{MonotonicMs, RetainStamp};
 use crate::limits::NONE;
 use crate::memory::cost;
-use crate::routing::message::Message;
+use crate::message::Message;
+use crate::routing::ShardRouting;
+use crate::session::session_table::SessionTable;
 use crate::slab::Slab;
+use crate::timer::ShardTimer;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -359,10 +362,21 @@ impl<'a> RetainedSearch<'a> {
     }
 }
 
+impl ShardRouting {
+    pub(crate) fn plan_sweep(&mut self, sessions: &mut SessionTable) {
+        if self.sweep_at.is_none()
+            && let Some(at) = self.retained.next_sweep()
+        {
+            self.sweep_at = Some(at);
+            sessions.context.timers.set(at, ShardTimer::RetainedSweep);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routing::message::IncomingPublish;
+    use crate::message::IncomingPublish;
 
     fn store(topics: &[&str]) -> Retained {
         let mut retained = Retained::new();

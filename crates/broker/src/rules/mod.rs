@@ -6,112 +6,44 @@
 //! rules except the one that made an output receive it, in chains of at most `DEPTH_MAX` rules.
 //! Failures of rules do not affect the input message; only `RuleActions::drops_message` does.
 
+use crate::broker_event::BrokerEvent;
 use crate::connection::connection_table::ConnectionTable;
-use crate::connection::peer::PeerAddress;
-use crate::input::SessionId;
-use crate::outbox::Outbox;
+use crate::ids::{FilterId, SessionId};
+use crate::interface::outbox::Outbox;
+use crate::interface::rule_event::{RuleClient, event_index};
+use crate::message::IncomingPublish;
+use crate::message::namespace::split_client_id;
+use crate::message::will::DelayedPublisher;
+use crate::options::rule::Rule;
 use crate::routing::ShardRouting;
-use crate::routing::delayed::DelayedPublisher;
-use crate::routing::message::IncomingPublish;
-use crate::routing::namespace::split_client_id;
-use crate::routing::topics::{FilterId, FilterIndex};
+use crate::routing::topics::FilterIndex;
 use crate::rules::rule_engine::RuleEngine;
 use crate::session::session_table::SessionTable;
-use crate::shard::Shard;
-use crate::statistics::broker_event::BrokerEvent;
 use mqtt::{Properties, QoS};
-use rules::{Budget, EVENTS, RowTemplate, RuleInput, RulePlan, RunError, ValueMap};
-use std::num::NonZeroU32;
+use rules::{Budget, EVENTS, RuleInput, RunError, ValueMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) mod events;
 mod prefix_filter;
 pub(crate) mod rule_engine;
-mod rule_metrics;
 mod rule_output;
 pub(crate) mod windows;
 
-pub use events::{DeliveryEventOptions, LinkEvent};
-pub use rule_metrics::{FAILURES, RULE_METRIC_ROWS, RuleMetricRow, RuleMetrics};
+pub use crate::interface::rule_event::{LinkEvent, WindowRow};
+pub use crate::options::rule::DeliveryEventOptions;
+pub use crate::options::rule_metrics::{FAILURES, RULE_METRIC_ROWS, RuleMetricRow, RuleMetrics};
 pub use rule_output::RulePreview;
-pub use windows::WindowRow;
 
+use crate::interface::rule_event::{EventFilter, RuleEvent};
 pub(crate) use events::EventCollector;
-use events::{EventFilter, RuleEvent};
 use prefix_filter::PrefixFilter;
 use rule_output::{OutputContext, RuleOutputError};
-
-/// A rule with its actions.
-#[derive(Clone, Debug)]
-pub struct Rule {
-    pub name: Arc<str>,
-    /// The SQL text of the rule, from which `plan` was compiled.
-    pub text: Arc<str>,
-    pub plan: Arc<RulePlan>,
-    pub actions: RuleActions,
-    /// Metrics by the rule's name, kept across reloads.
-    pub metrics: Arc<RuleMetrics>,
-}
-
-/// Actions for the rows of a rule.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RuleActions {
-    /// Drop the input message if the rule has a row for it.
-    pub drops_message: bool,
-    /// Write each row to the log.
-    pub logs_rows: bool,
-    pub publish: Option<PublishAction>,
-    pub send: Option<SendAction>,
-}
-
-/// The message which a rule publishes for each row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PublishAction {
-    /// Topic of the message; by default see `RuleTrigger::default_topic`.
-    pub topic: Option<RowTemplate>,
-    pub payload: RowTemplate,
-    /// QoS of the output; `None` takes the QoS of the input message.
-    pub qos: Option<QoS>,
-    pub retain: Option<bool>,
-    /// Whether to copy the properties of the input message, Message Expiry Interval included.
-    pub keeps_properties: bool,
-    /// Message Expiry Interval of the output; `None` takes the input's if `keeps_properties`.
-    pub expiry_s: Option<NonZeroU32>,
-    pub user_properties: Vec<(Box<str>, RowTemplate)>,
-}
-
-/// A message for links only, in addition to `RuleActions::publish`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SendAction {
-    /// Links by the client ids of their sessions.
-    pub to: Vec<Box<str>>,
-    pub message: PublishAction,
-}
-
-impl RuleActions {
-    /// Returns the publish actions: `None` for subscribers, and `Some` with the link of a
-    /// `SendAction`.
-    pub(crate) fn publish_actions(&self) -> impl Iterator<Item = (Option<&str>, &PublishAction)> {
-        let sends = self.send.iter();
-        let sends = sends.flat_map(|sends| sends.to.iter().map(|to| (Some(&**to), &sends.message)));
-        self.publish.iter().map(|publishes| (None, publishes)).chain(sends)
-    }
-}
-
-/// Rules with the same text and actions are equal; `metrics` do not count.
-impl PartialEq for Rule {
-    fn eq(&self, other: &Rule) -> bool {
-        (&self.name, &self.text, &self.actions) == (&other.name, &other.text, &other.actions)
-    }
-}
-
-impl Eq for Rule {}
 
 /// Index of a shard from topics and events to the rules in `BrokerOptions::rules`.
 #[derive(Debug)]
 pub(crate) struct RuleIndex {
-    all: Arc<[Rule]>,
+    pub(crate) all: Arc<[Rule]>,
     prefix_filter: PrefixFilter,
     topics: FilterIndex,
     /// Indexes of rules in `all`, by `FilterId`.
@@ -170,9 +102,8 @@ impl RuleIndex {
 
     /// Returns the events which a shard has to record, for rules and for sinks (`told`).
     pub(crate) fn event_filter(&self, told: DeliveryEventOptions) -> EventFilter {
-        let wants = |name: &str| {
-            events::event_index(name).is_some_and(|at| !self.rules_of_event(at).is_empty())
-        };
+        let wants =
+            |name: &str| event_index(name).is_some_and(|at| !self.rules_of_event(at).is_empty());
         EventFilter {
             any: self.wants_events() || told != DeliveryEventOptions::default(),
             delivery_options: told,
@@ -185,7 +116,7 @@ impl RuleIndex {
 
     /// Returns the indexes of the rules whose filters match a topic, each once, in order.
     #[inline]
-    fn rules_of_topic(&mut self, topic: &str) -> Vec<u32> {
+    pub(crate) fn rules_of_topic(&mut self, topic: &str) -> Vec<u32> {
         match self.prefix_filter.may_match(topic) {
             true => self.match_topic(topic),
             false => Vec::new(),
@@ -209,58 +140,49 @@ pub(crate) struct RuleOutcome {
     pub(crate) drops_message: bool,
     /// Whether a rule had a row for the message or added one to a window. The acknowledgement then
     /// does not say No Matching Subscribers.
-    passed: bool,
-    outputs: Vec<RuleOutput>,
+    pub(crate) passed: bool,
+    pub(crate) outputs: Vec<RuleOutput>,
     /// Budget shared by all rules of the message, at first `STEPS_OF_ALL`.
-    budget: Budget,
+    pub(crate) budget: Budget,
     /// Whether the outputs, like the message, must survive a power cut: see
     /// `IncomingPublish::exactly_once`.
     pub(crate) exactly_once: bool,
     /// Hash of the publisher's client id, as in `IncomingPublish::publisher`.
-    publisher: u32,
+    pub(crate) publisher: u32,
 }
 
 impl RuleOutcome {
     #[inline]
-    fn has_outputs(&self) -> bool {
+    pub(crate) fn has_outputs(&self) -> bool {
         !self.outputs.is_empty()
     }
 }
 
 /// A message which a rule publishes.
 #[derive(Debug)]
-struct RuleOutput {
-    topic: String,
+pub(crate) struct RuleOutput {
+    pub(crate) topic: String,
     /// Start of the client's topic behind the link's prefix; 0 for a message to all subscribers.
-    link_len: usize,
-    payload: Vec<u8>,
-    properties: Vec<u8>,
-    qos: QoS,
-    retain: bool,
-    expiry_s: u32,
-    rule: u32,
+    pub(crate) link_len: usize,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) properties: Vec<u8>,
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+    pub(crate) expiry_s: u32,
+    pub(crate) rule: u32,
     /// Number of rules before this rule in the chain, at most `DEPTH_MAX`.
-    depth: u8,
-}
-
-/// The publisher of a message, or the client of an event.
-#[derive(Debug, Default)]
-pub(crate) struct RuleClient {
-    client_id: Box<str>,
-    user: Option<Arc<str>>,
-    address: Option<String>,
-    id: String,
+    pub(crate) depth: u8,
 }
 
 /// Input of the rules: a message or an event.
 pub(crate) struct RuleTrigger<'a> {
     /// The message. Topic and payload are empty for an event without a message.
-    draft: &'a IncomingPublish<'a>,
-    client: &'a RuleClient,
-    is_dup: bool,
+    pub(crate) draft: &'a IncomingPublish<'a>,
+    pub(crate) client: &'a RuleClient,
+    pub(crate) is_dup: bool,
     /// Number of rules before this rule in the chain, at most `DEPTH_MAX`.
-    depth: u8,
-    event: Option<&'a RuleEvent>,
+    pub(crate) depth: u8,
+    pub(crate) event: Option<&'a RuleEvent>,
 }
 
 impl<'a> RuleTrigger<'a> {
@@ -276,14 +198,21 @@ impl<'a> RuleTrigger<'a> {
 }
 
 /// Longest chain of rules in which each rule receives the output of the rule before it.
-const DEPTH_MAX: u8 = 8;
+pub(crate) const DEPTH_MAX: u8 = 8;
 
 /// Steps shared by all rules for a message, or for the events of an input: eight times the `Budget`
 /// of a single rule, about ten milliseconds.
-const STEPS_OF_ALL: u64 = 1_600_000;
+pub(crate) const STEPS_OF_ALL: u64 = 1_600_000;
 
 /// Number of runs per timed run.
 const RUNS_PER_SAMPLE: u64 = 16;
+
+/// A rule with its index in `RuleIndex::all`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IndexedRule<'a> {
+    pub(crate) index: u32,
+    pub(crate) rule: &'a Rule,
+}
 
 impl RuleEngine {
     /// Replaces the index after a reload if `BrokerOptions::rules` changed.
@@ -383,7 +312,8 @@ impl RuleEngine {
                     done
                 }
                 Some(_) => {
-                    self.offer_to_window(at, rule, &seen, looked.depth, ruled, sessions, out);
+                    let rule = IndexedRule { index: at, rule };
+                    self.offer_to_window(rule, &seen, looked.depth, ruled, sessions, out);
                     Ok(())
                 }
             };
@@ -395,7 +325,8 @@ impl RuleEngine {
                 Ok(()) => {
                     rule.metrics.passed.fetch_add(1, Relaxed);
                     ruled.passed = true;
-                    self.run_actions(rule, at, &rows, looked, ruled, sessions, out);
+                    let rule = IndexedRule { index: at, rule };
+                    self.run_actions(rule, &rows, looked, ruled, sessions, out);
                 }
             }
             ruled.budget.steps = of_all - (before - ruled.budget.steps);
@@ -470,14 +401,14 @@ impl RuleEngine {
 
     pub(crate) fn run_actions(
         &mut self,
-        rule: &Rule,
-        by: u32,
+        indexed: IndexedRule<'_>,
         rows: &[ValueMap<'_>],
         looked: &RuleTrigger<'_>,
         ruled: &mut RuleOutcome,
         sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
+        let IndexedRule { index, rule } = indexed;
         ruled.drops_message |= rule.actions.drops_message;
         for row in rows {
             if rule.actions.logs_rows
@@ -504,7 +435,7 @@ impl RuleEngine {
                             rule.metrics.published.fetch_add(1, Relaxed);
                         }
                         ruled.outputs.push(RuleOutput {
-                            rule: by,
+                            rule: index,
                             depth: looked.depth + 1,
                             ..made
                         });
@@ -559,98 +490,6 @@ impl RuleEngine {
         }
         let id_of_message = format!("{:016x}", sessions.context.next_random());
         RuleClient { id: id_of_message, ..connections.rule_client_of(id, sessions) }
-    }
-}
-
-impl Shard {
-    /// Applies the rules to a message, stores and routes it, then publishes the rules' outputs.
-    /// Returns whether a subscriber or a rule matched.
-    #[inline]
-    pub(crate) fn apply_rules_and_route(
-        &mut self,
-        id: SessionId,
-        draft: &mut IncomingPublish<'_>,
-        is_dup: bool,
-        out: &mut Outbox,
-    ) -> bool {
-        let ruled = match self.rule_engine.rule_index.is_empty() {
-            true => RuleOutcome::default(),
-            false => self.rule_engine.run_message_rules(
-                id,
-                draft,
-                is_dup,
-                &self.connections,
-                &mut self.sessions,
-                out,
-            ),
-        };
-        let matched = self.retain_and_route(&ruled, Some(id), draft, out) | ruled.passed;
-        if ruled.has_outputs() {
-            let once = draft.qos == QoS::ExactlyOnce && self.sessions.waits_for_store(id);
-            self.publish_outputs(RuleOutcome { exactly_once: once, ..ruled }, out);
-        }
-        matched
-    }
-
-    /// Stores in caches, retains and routes a message, unless `drops_message` is set. Returns
-    /// whether a filter matched.
-    #[inline]
-    pub(crate) fn retain_and_route(
-        &mut self,
-        ruled: &RuleOutcome,
-        from: Option<SessionId>,
-        draft: &mut IncomingPublish<'_>,
-        out: &mut Outbox,
-    ) -> bool {
-        if ruled.drops_message {
-            return false;
-        }
-        if !self.sessions.context.options.caches.is_empty() {
-            self.caches.store_in_caches(draft, &mut self.sessions, out);
-        }
-        // [MQTT-3.3.1-8]
-        if draft.retain {
-            self.routing.retain_message(draft, &mut self.sessions, out);
-        }
-        self.routing.route_message(from, draft, &mut self.sessions, out)
-    }
-
-    /// Sets the source of nanoseconds for the time which rules take.
-    pub fn time_rules(&mut self, stopwatch: fn() -> u64) {
-        self.rule_engine.event_collector.stopwatch = stopwatch;
-    }
-}
-
-impl ConnectionTable {
-    /// Returns the publisher's data to store with a delayed message.
-    pub(crate) fn delayed_publisher(
-        &self,
-        id: SessionId,
-        sessions: &SessionTable,
-    ) -> DelayedPublisher {
-        let RuleClient { user, address, .. } = self.rule_client_of(id, sessions);
-        let client_id = sessions.get(id).client_id.clone();
-        DelayedPublisher { client_id, user, address: address.map(Into::into) }
-    }
-
-    /// Returns a session's client, with the client id from CONNECT.
-    pub(crate) fn rule_client_of(&self, id: SessionId, sessions: &SessionTable) -> RuleClient {
-        let session = sessions.get(id);
-        let peer = session.conn().and_then(|conn| self.conn(conn)).map(|known| known.peer.address);
-        RuleClient {
-            client_id: session.own_client_id().into(),
-            user: session.permissions.as_ref().and_then(|rights| rights.subject.user.clone()),
-            address: peer.map(host_text),
-            id: String::new(),
-        }
-    }
-}
-
-/// Returns the text of an address without its port.
-fn host_text(address: PeerAddress) -> String {
-    match address {
-        PeerAddress::Network(address) => address.ip().to_canonical().to_string(),
-        unix @ PeerAddress::Unix { .. } => unix.to_string(),
     }
 }
 

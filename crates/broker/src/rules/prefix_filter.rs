@@ -13,7 +13,7 @@ pub(super) struct PrefixFilter {
 }
 
 impl PrefixFilter {
-    pub(super) fn new(filters: &[&str]) -> PrefixFilter {
+    pub(crate) fn new(filters: &[&str]) -> PrefixFilter {
         let room = (filters.len() * BITS_A_FILTER).next_power_of_two();
         let mut heads =
             PrefixFilter { bits: vec![0; room.div_ceil(64)].into(), lens: 0, any: false };

@@ -1,9 +1,10 @@
 //! The rules of a shard with their state.
 
+use crate::broker_event::BURST_LINES_PER_S;
+use crate::log_rate_limiter::LogRateLimiter;
+use crate::options::rule::Rule;
 use crate::rules::windows::RuleWindows;
-use crate::rules::{EventCollector, Rule, RuleIndex};
-use crate::statistics::broker_event::BURST_LINES_PER_S;
-use crate::statistics::log_rate_limiter::LogRateLimiter;
+use crate::rules::{EventCollector, RuleIndex};
 use std::sync::Arc;
 
 /// The rules of a shard: their index, windows, and events for them.

@@ -1,17 +1,13 @@
 //! From a rule's row to a message: builds the message of a `PublishAction` and routes it.
 
-use super::{PublishAction, Rule, RuleClient, RuleOutcome, RuleOutput, RuleTrigger};
-use crate::input::MonotonicMs;
+use super::RuleOutput;
+use crate::ids::MonotonicMs;
 use crate::limits::LINK_IDS;
+use crate::message::{IncomingPublish, NO_EXPIRY};
 use crate::options::BrokerOptions;
-use crate::outbox::Outbox;
-use crate::routing::message::{IncomingPublish, NO_EXPIRY};
-use crate::routing::publish::needs_durable_ack;
-use crate::shard::Shard;
+use crate::options::rule::{PublishAction, Rule};
 use mqtt::{Properties, PropertiesBuf, Property, QoS};
 use rules::{Budget, RuleInput, RunError, ValueMap};
-use std::collections::VecDeque;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Reason why a row is not published: an entry of `FAILURES`, or an error of a template.
 pub(super) enum RuleOutputError {
@@ -168,76 +164,6 @@ impl PublishAction {
             properties.push(Property::UserProperty(name, &value));
         }
         Ok(properties.as_properties().as_bytes().to_vec())
-    }
-}
-
-impl Shard {
-    /// Publishes the outputs of rules, and the further outputs which rules have for them.
-    pub(crate) fn publish_outputs(&mut self, ruled: RuleOutcome, out: &mut Outbox) {
-        self.publish_outputs_within(ruled, &mut Budget::default().steps, out);
-    }
-
-    /// Publishes outputs. `steps` bounds all rules which run for the outputs.
-    pub(super) fn publish_outputs_within(
-        &mut self,
-        ruled: RuleOutcome,
-        steps: &mut u64,
-        out: &mut Outbox,
-    ) {
-        let (once, publisher) = (ruled.exactly_once, ruled.publisher);
-        let (mut waiting, mut budget) = (VecDeque::from(ruled.outputs), ruled.budget);
-        budget.steps = *steps;
-        while let Some(one) = waiting.pop_front() {
-            let mut draft =
-                IncomingPublish::new(&one.topic, &one.payload, self.sessions.context.now);
-            draft.properties = &one.properties;
-            (draft.qos, draft.expiry_s) = (one.qos, one.expiry_s);
-            draft.retain = one.retain
-                && self.sessions.context.options.retain_available
-                && self.routing.has_room_to_retain(&one.topic, &self.sessions);
-            draft.durability = self.sessions.durability_of(&one.topic[one.link_len..]);
-            draft.exactly_once = once && needs_durable_ack(&draft);
-            draft.publisher = publisher;
-            draft.by_rule = true;
-            if self.sessions.durability.store_is_full
-                && self.routing.rule_output_needs_store(&draft, &mut self.sessions)
-            {
-                self.rule_engine.rule_index.all[one.rule as usize].metrics.count_failure("store");
-                continue;
-            }
-            if one.link_len > 0 {
-                self.send_to_link(&one, &mut draft, out);
-                continue;
-            }
-            let mut ruled = RuleOutcome { budget, ..RuleOutcome::default() };
-            let mut found = self.rule_engine.rule_index.rules_of_topic(&one.topic);
-            found.retain(|at| *at != one.rule);
-            if !found.is_empty() {
-                let (draft, who, depth) = (&draft, &RuleClient::default(), one.depth);
-                let looked = RuleTrigger { draft, client: who, is_dup: false, depth, event: None };
-                self.rule_engine.run_rules(&found, &looked, &mut ruled, &mut self.sessions, out);
-            }
-            budget = ruled.budget;
-            self.retain_and_route(&ruled, None, &mut draft, out);
-            waiting.extend(ruled.outputs);
-        }
-        *steps = budget.steps;
-    }
-
-    /// Sends a message to its link. Rules do not receive messages for links.
-    fn send_to_link(
-        &mut self,
-        one: &RuleOutput,
-        draft: &mut IncomingPublish<'_>,
-        out: &mut Outbox,
-    ) {
-        let is_taken = self.routing.route_message(None, draft, &mut self.sessions, out);
-        let metrics = &self.rule_engine.rule_index.all[one.rule as usize].metrics;
-        match is_taken {
-            true => _ = metrics.sent.fetch_add(1, Relaxed),
-            // The link's session does not exist yet, or has ended.
-            false => metrics.count_failure("link"),
-        }
     }
 }
 

@@ -1,8 +1,13 @@
 //! Tests of the bounds which all rules of a message share, and of the events reported per input.
 
 use super::*;
+use crate::ids::{MonotonicMs, ShardId};
+use crate::interface::rule_event::event_index;
 use crate::options::EventOptions;
-use crate::{BrokerOptions, Interest, MonotonicMs, ProcessMemory, ShardId};
+use crate::options::rule::{Rule, RuleActions};
+use crate::shard::Shard;
+use crate::{BrokerOptions, Interest, ProcessMemory};
+use rules::RulePlan;
 
 fn shard(rules: &[String]) -> Shard {
     shard_of(rules, DeliveryEventOptions::default())
@@ -61,7 +66,7 @@ fn what_is_too_much_to_be_told_of_one_input_is_told_as_a_number() {
         let (mut shard, mut out) = (shard_of(&[], fates), Outbox::new(1));
         let counts = [("message/delivered", 7), ("message/acked", 3), ("message/dropped", 1)];
         for (event, count) in counts {
-            let event = events::event_index(event).expect("it is in the table");
+            let event = event_index(event).expect("it is in the table");
             shard.sessions.event_queue.overflow_counts[event] = count;
         }
         shard.emit_events(&mut out);

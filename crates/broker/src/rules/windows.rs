@@ -3,36 +3,28 @@
 //! windows that end by time. With a store, changed windows are written once a second, and no
 //! acknowledgement waits for that write.
 
-use super::{DEPTH_MAX, Rule, RuleClient, RuleOutcome, RuleTrigger, STEPS_OF_ALL};
+use super::{DEPTH_MAX, RuleOutcome, RuleTrigger, STEPS_OF_ALL};
 use crate::durability::records;
-use crate::durability::write_batch::RecordSpace;
-use crate::input::{MonotonicMs, ShardMessage};
+use crate::ids::MonotonicMs;
+use crate::interface::input::ShardMessage;
+use crate::interface::outbox::Outbox;
+use crate::interface::rule_event::{RuleClient, WindowRow};
+use crate::interface::store_access::RecordSpace;
 use crate::limits::{WINDOW_BYTES_MAX, WINDOW_KEYS_MAX};
-use crate::outbox::Outbox;
-use crate::routing::message::IncomingPublish;
-use crate::routing::owner_shard;
+use crate::message::IncomingPublish;
+use crate::options::rule::Rule;
+use crate::owner_shard;
+use crate::rules::IndexedRule;
 use crate::rules::rule_engine::RuleEngine;
 use crate::session::session_table::SessionTable;
-use crate::shard::Shard;
 use crate::slab::Slab;
 use crate::timer::ShardTimer;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use rules::{Budget, RuleInput, Value, WindowState, WindowTime};
+use rules::{Budget, RuleInput, WindowState, WindowTime};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// A row for a window, on its way to the owner of `key`.
-#[derive(Clone, Debug)]
-pub struct WindowRow {
-    rule: Arc<str>,
-    text: Arc<str>,
-    key: Box<str>,
-    values: Vec<Value<'static>>,
-    /// Number of rules before this rule in the chain, at most `DEPTH_MAX`.
-    depth: u8,
-}
 
 /// All windows of a shard.
 #[derive(Debug, Default)]
@@ -40,10 +32,10 @@ pub(crate) struct RuleWindows {
     kept: Slab<KeyedWindow>,
     by_rule: HashMap<Arc<str>, WindowKeys, FixedState>,
     /// Windows by closing time in milliseconds of `MonotonicMs`.
-    due: BTreeSet<(u64, u32)>,
+    pub(crate) due: BTreeSet<(u64, u32)>,
     timer_at: Option<MonotonicMs>,
     /// Whether more windows may be due than the last turn closed: see `check_windows`.
-    is_behind: bool,
+    pub(crate) is_behind: bool,
     /// Windows with an outdated record, until `write_windows`.
     dirty: Vec<u32>,
     bytes: u64,
@@ -75,15 +67,7 @@ struct KeyedWindow {
 /// Longest time for which a record may be out of date.
 const WRITTEN_EVERY_MS: u64 = 1000;
 /// Windows which close per turn. Remaining windows close in the next turn.
-const CLOSED_MAX: usize = 4096;
-
-impl WindowRow {
-    /// Returns the memory of the row in transit between shards.
-    pub(crate) fn bytes(&self) -> usize {
-        let values = self.values.iter().map(|value| value.to_string().len() + 32);
-        self.key.len() + values.sum::<usize>() + 96
-    }
-}
+pub(crate) const CLOSED_MAX: usize = 4096;
 
 impl RuleWindows {
     /// Makes an empty set. Clients choose the keys, so their hash depends on the secret `seed`.
@@ -184,14 +168,14 @@ impl RuleEngine {
     /// Sends the row of a message to the owner of its key.
     pub(crate) fn offer_to_window(
         &mut self,
-        at: u32,
-        rule: &Rule,
+        indexed: IndexedRule<'_>,
         seen: &RuleInput<'_>,
         depth: u8,
         ruled: &mut RuleOutcome,
         sessions: &mut SessionTable,
         out: &mut Outbox,
     ) {
+        let IndexedRule { index, rule } = indexed;
         let before = ruled.budget.steps;
         let offer = rule.plan.offer(seen, &mut ruled.budget);
         rule.metrics.steps.fetch_add(before - ruled.budget.steps, Relaxed);
@@ -207,7 +191,7 @@ impl RuleEngine {
         let row = WindowRow { rule: name, text, key: offer.key, values: offer.values, depth };
         let home = sessions.context.owner_of(&format!("{}\0{}", row.rule, row.key));
         if home == sessions.context.id {
-            return self.add_window_row(at, row, ruled, sessions, out);
+            return self.add_window_row(index, row, ruled, sessions, out);
         }
         if sessions.is_pressure_critical() {
             return rule.metrics.count_failure("memory");
@@ -216,7 +200,7 @@ impl RuleEngine {
         out.lanes[usize::from(home.0)].push_back(ShardMessage::WindowRow(Box::new(row)));
     }
 
-    fn add_window_row(
+    pub(crate) fn add_window_row(
         &mut self,
         at: u32,
         row: WindowRow,
@@ -276,7 +260,7 @@ impl RuleEngine {
 
     /// Closes a window whose time has ended, with the budget of one rule run, and subtracts the
     /// used steps from `steps`.
-    fn close_due_window(
+    pub(crate) fn close_due_window(
         &mut self,
         slot: u32,
         ruled: &mut RuleOutcome,
@@ -318,7 +302,8 @@ impl RuleEngine {
         // The output has no input message to take a QoS from.
         let (draft, who) = (&IncomingPublish::new("", b"", now), &RuleClient::default());
         let looked = RuleTrigger { draft, client: who, is_dup: false, depth, event: None };
-        self.run_actions(rule, at, &rows, &looked, ruled, sessions, out);
+        let rule = IndexedRule { index: at, rule };
+        self.run_actions(rule, &rows, &looked, ruled, sessions, out);
         self.remove_empty_window(slot, sessions);
     }
 
@@ -331,7 +316,7 @@ impl RuleEngine {
 
     /// Sets a timer for the next due window or the next write, at most a second ahead. Timers are
     /// not cancelled, so late windows would otherwise fill the wheel with outdated timers.
-    fn set_window_timer(&mut self, sessions: &mut SessionTable) {
+    pub(crate) fn set_window_timer(&mut self, sessions: &mut SessionTable) {
         let windows = &mut self.windows;
         let due = windows.due.first().map(|(due, _)| *due);
         let writes = sessions.write_batch.has_store && !windows.dirty.is_empty();
@@ -413,64 +398,16 @@ impl RuleEngine {
     }
 }
 
-impl Shard {
-    /// Adds a row from another shard. A row is ignored if its rule was removed or changed
-    /// meanwhile.
-    pub(crate) fn on_window_row(&mut self, row: WindowRow, out: &mut Outbox) {
-        self.sessions.ledger.crossing -= row.bytes() as i64;
-        let is_it = |rule: &Rule| rule.name == row.rule && rule.text == row.text;
-        let Some(at) = self.rule_engine.rule_index.all.iter().position(is_it) else { return };
-        let mut ruled = RuleOutcome::default();
-        self.rule_engine.add_window_row(at as u32, row, &mut ruled, &mut self.sessions, out);
-        self.publish_outputs(ruled, out);
-        self.sessions.durability.pending_acks.requested.clear();
-    }
-
-    /// Closes due windows and writes changed windows. Many windows may end at the same time, so the
-    /// cost is bounded by `STEPS_OF_ALL`. Remaining windows close in the next turn, which follows
-    /// at once.
-    pub(crate) fn check_windows(&mut self, out: &mut Outbox) {
-        let (mut steps, mut room, run) = (STEPS_OF_ALL, CLOSED_MAX, Budget::default().steps);
-        self.rule_engine.windows.is_behind = false;
-        while let Some((due, slot)) = self.rule_engine.windows.due.first().copied()
-            && due <= self.sessions.context.now.0
-        {
-            if steps < run || room == 0 || out.is_full() {
-                self.rule_engine.windows.is_behind = true;
-                break;
-            }
-            room -= 1;
-            let (mut ruled, mut left) = (RuleOutcome::default(), run);
-            self.rule_engine.close_due_window(
-                slot,
-                &mut ruled,
-                &mut steps,
-                &mut self.sessions,
-                out,
-            );
-            self.publish_outputs_within(ruled, &mut left, out);
-            steps = steps.saturating_sub(run - left);
-        }
-        self.sessions.durability.pending_acks.requested.clear();
-        self.rule_engine.write_windows(&mut self.sessions);
-        self.rule_engine.set_window_timer(&mut self.sessions);
-    }
-}
-
-impl SessionTable {
-    fn erase_window(&mut self, stored: Option<Vec<u8>>) {
-        if let Some(key) = stored {
-            self.write_batch.push_change(RecordSpace::Sessions, key, None);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{PublishAction, RuleActions, RuleMetrics};
-    use crate::{BrokerOptions, Interest, ProcessMemory, ShardId};
-    use rules::{RowTemplate, RulePlan};
+    use crate::ids::ShardId;
+    use crate::interface::rule_event::WindowRow;
+    use crate::options::rule::{PublishAction, RuleActions};
+    use crate::options::rule_metrics::RuleMetrics;
+    use crate::shard::Shard;
+    use crate::{BrokerOptions, Interest, ProcessMemory};
+    use rules::{RowTemplate, RulePlan, Value};
 
     fn shard(sql: &str) -> (Shard, Arc<RuleMetrics>) {
         let plan = Arc::new(RulePlan::parse(sql).expect("it is a rule"));

@@ -1,8 +1,8 @@
 //! Encoding of PUBLISH to a subscriber, from the parts of an [`IncomingPublish`]: the header
 //! differs per subscriber; properties and payload are copied unchanged.
 
-use crate::connection::alias::AliasChoice;
-use crate::routing::message::IncomingPublish;
+use crate::message::IncomingPublish;
+use crate::session::alias::AliasChoice;
 use mqtt::{
     PacketId, Properties, Property, ProtocolVersion, QoS, encode_remaining_len, varint_len,
 };
@@ -109,7 +109,7 @@ impl EncodedPublish<'_> {
     }
 
     fn properties_len(&self, draft: &IncomingPublish<'_>) -> usize {
-        let expiry = if draft.expiry_s == crate::routing::message::NO_EXPIRY { 0 } else { 5 };
+        let expiry = if draft.expiry_s == crate::message::NO_EXPIRY { 0 } else { 5 };
         let ids: usize = self.subscription_ids.iter().map(|&id| 1 + varint_len(id)).sum();
         let alias = if self.alias == AliasChoice::None { 0 } else { 3 };
         expiry + ids + alias + draft.properties.len() - self.strip.properties_cut()
@@ -158,7 +158,7 @@ impl EncodedPublish<'_> {
     }
 
     fn write_properties(&self, draft: &IncomingPublish<'_>, out: &mut Vec<u8>) {
-        if draft.expiry_s != crate::routing::message::NO_EXPIRY {
+        if draft.expiry_s != crate::message::NO_EXPIRY {
             out.push(MESSAGE_EXPIRY_INTERVAL);
             let left = draft.expiry_s.saturating_sub(self.waited_s);
             out.extend_from_slice(&left.to_be_bytes());

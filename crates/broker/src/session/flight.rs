@@ -12,29 +12,20 @@
 //! the slot at the front of `sent` is unfinished. A message that stays unacknowledged while many
 //! later messages are finished moves to `overdue_slots`, and new messages skip the id.
 
-use crate::connection::stalls::OldestUnacked;
+use crate::ids::{IDS, SlotState, SubscriptionFlags, add_to_id};
 use crate::limits::FLIGHT_SPAN_MAX;
-use crate::routing::message::PooledMessageId;
-use crate::routing::topics::SubscriptionFlags;
-use crate::session::overdue_slots::OverdueSlots;
+use crate::message::PooledMessageId;
+use crate::session::overdue_slots::{OldestUnacked, OverdueSlots};
 use crate::session::sent_slots::SentSlots;
 use mqtt::client::PacketIds;
 use mqtt::{PacketId, QoS};
 use std::collections::VecDeque;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SlotState {
-    /// PUBLISH sent, without an answer.
-    Sent,
-    /// PUBREC received, PUBREL sent.
-    Released,
-}
-
 /// A message in flight to one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlightSlot {
     pub(crate) message: PooledMessageId,
-    /// Subscription Identifiers, packed as in `session_table::ids`.
+    /// Subscription Identifiers, packed as in `subscriptions::packed_ids`.
     pub(crate) ids: u32,
     /// Index of the shared group that chose this session, or `NONE`.
     pub(crate) group: u32,
@@ -102,8 +93,6 @@ pub(crate) struct Flight {
     /// Result of the last check by `StallSearch`.
     pub(crate) oldest: Option<OldestUnacked>,
 }
-
-pub(crate) const IDS: u32 = u16::MAX as u32;
 
 /// Length of `sent` from which a sparse window is split and old slots become overdue.
 const SPARSE_FROM: usize = 4096;
@@ -448,11 +437,6 @@ impl Flight {
     }
 }
 
-/// Returns the zero-based id that is `by` later, modulo [`IDS`].
-pub(crate) fn add_to_id(id: u16, by: u16) -> u16 {
-    ((u32::from(id) + u32::from(by)) % IDS) as u16
-}
-
 impl FlightSlot {
     pub(crate) fn new(
         message: PooledMessageId,
@@ -488,6 +472,7 @@ pub(crate) fn granted_qos(published: QoS, options: SubscriptionFlags) -> QoS {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::SlotState;
 
     fn slot() -> FlightSlot {
         FlightSlot::new(PooledMessageId(0), QoS::AtLeastOnce, false, 0, crate::limits::NONE)

@@ -5,9 +5,11 @@
 //! once: after a power cut the store may still have the record, so a later message must not have
 //! used the id.
 
+use crate::ids::{MonotonicMs, SlotState};
 use crate::limits::NONE;
-use crate::routing::message::PooledMessageId;
-use crate::session::flight::{FlightSlot, SlotMarks, SlotState};
+use crate::message::PooledMessageId;
+use crate::session::flight::{Flight, FlightSlot, SlotMarks};
+use mqtt::PacketId;
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Debug, Default)]
@@ -131,5 +133,40 @@ impl OverdueSlots {
         let mut open: Vec<_> = open.collect();
         open.sort_unstable_by_key(|(order, ..)| *order);
         open.into_iter().map(|(_, id, slot)| (id, slot))
+    }
+}
+
+/// The oldest unacknowledged message of the present connection, and the time at which the search of
+/// [`StallSearch`] first saw the message in that position.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OldestUnacked {
+    id: PacketId,
+    since: MonotonicMs,
+    /// Age in milliseconds at which the next `WindowStalled` event is due.
+    tell_at_ms: u64,
+}
+
+/// Age in seconds from which an unacknowledged message counts as stalled.
+pub(crate) const STALL_S: u64 = 30;
+
+impl Flight {
+    /// Returns the oldest unacknowledged message, the age in seconds, and whether a report is due;
+    /// `None` below `STALL_S`. Each report doubles the age for the next report.
+    pub(crate) fn look_at_oldest(&mut self, now: MonotonicMs) -> Option<(PacketId, u64, bool)> {
+        let Some(id) = self.oldest_id() else {
+            self.oldest = None;
+            return None;
+        };
+        let new = OldestUnacked { id, since: now, tell_at_ms: STALL_S * 1000 };
+        let oldest = self.oldest.get_or_insert(new);
+        if oldest.id != id {
+            *oldest = new;
+        }
+        let age_ms = now.0.saturating_sub(oldest.since.0);
+        let tells = age_ms >= oldest.tell_at_ms;
+        if tells {
+            oldest.tell_at_ms = age_ms * 2;
+        }
+        (age_ms >= STALL_S * 1000).then_some((id, age_ms / 1000, tells))
     }
 }

@@ -1,8 +1,8 @@
 //! The age limit of queues (`queue_age_s_max`): messages that wait longer are dropped by a timer,
 //! even if no new message arrives and the client stays offline.
 
-use crate::input::{MonotonicMs, SessionId};
-use crate::outbox::Outbox;
+use crate::ids::{MonotonicMs, SessionId};
+use crate::interface::outbox::Outbox;
 use crate::session::session_table::SessionTable;
 use crate::timer::ShardTimer;
 

@@ -1,17 +1,17 @@
 //! Sending of waiting messages: from a session's queue, and again to a client that has reconnected.
 
-use crate::connection::alias::AliasChoice;
-use crate::connection::send_gate::SendGate;
-use crate::input::SessionId;
+use crate::counters::DropReason;
+use crate::durability::pending_acks::AckPacket;
+use crate::ids::{SessionId, SlotState, SubscriptionFlags};
+use crate::interface::outbox::Outbox;
 use crate::limits::NONE;
-use crate::outbox::Outbox;
-use crate::routing::message::IncomingPublish;
-use crate::routing::topics::SubscriptionFlags;
-use crate::session::delivery::{Delivery, DeliveryHeader, waited_s};
+use crate::message::IncomingPublish;
+use crate::session::alias::AliasChoice;
+use crate::session::deliver::{Delivery, DeliveryHeader, waited_s};
 use crate::session::encoded_publish::{EncodedPublish, NamespaceStrip};
-use crate::session::flight::{FlightSlot, SlotMarks, SlotState};
+use crate::session::flight::{FlightSlot, SlotMarks};
+use crate::session::send_gate::SendGate;
 use crate::session::session_table::SessionTable;
-use crate::statistics::sys::DropReason;
 use mqtt::{PacketId, PacketType, QoS, ReasonCode};
 
 impl SessionTable {
@@ -102,7 +102,11 @@ impl SessionTable {
         // A restored slot after PUBREC: PUBREL is left, and the window had no place.
         if slot.marks.has(SlotMarks::RELEASED) {
             let packet_id = self.get_mut(id).number_slot(slot);
-            return self.acknowledge(id, PacketType::PubRel, packet_id, ReasonCode::Success, out);
+            return self.acknowledge(
+                id,
+                AckPacket::new(PacketType::PubRel, packet_id, ReasonCode::Success),
+                out,
+            );
         }
         // [MQTT-3.3.2-5]
         if slot.may_be_dropped() && self.is_stale(id, &slot) {
@@ -168,7 +172,11 @@ impl SessionTable {
             let Some((packet_id, slot)) = flight.resend(window) else { return };
             match slot.state {
                 SlotState::Released => {
-                    self.acknowledge(id, PacketType::PubRel, packet_id, ReasonCode::Success, out);
+                    self.acknowledge(
+                        id,
+                        AckPacket::new(PacketType::PubRel, packet_id, ReasonCode::Success),
+                        out,
+                    );
                 }
                 SlotState::Sent => self.resend_publish(id, packet_id, slot, out),
             }

@@ -2,18 +2,9 @@
 //! the socket and the tick have room. A stopped cursor goes on after an acknowledgement, with the
 //! socket or in the next tick.
 
-use crate::input::{RetainStamp, SessionId};
-use crate::limits::{CURSOR_STEPS_PER_TURN, NONE};
-use crate::outbox::Outbox;
-use crate::routing::ShardRouting;
-use crate::routing::retained::RetainedMatch;
-use crate::routing::topics::{FilterId, SubscriptionFlags};
-use crate::session::delivery::Delivery;
-use crate::session::flight::granted_qos;
-use crate::session::session_table::SessionTable;
+use crate::ids::{FilterId, RetainStamp, SubscriptionFlags};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use mqtt::QoS;
 use std::collections::BTreeMap;
 
 /// State of a search for retained messages: the filter, the options of the subscription, and the
@@ -58,71 +49,8 @@ impl RetainedCursors {
         }
     }
 
-    fn first(&mut self) -> Option<&mut RetainedCursor> {
+    pub(crate) fn first(&mut self) -> Option<&mut RetainedCursor> {
         self.by_turn.values_mut().next()
-    }
-}
-
-impl ShardRouting {
-    /// Sends retained messages to new subscriptions within the window, the outbox and
-    /// [`CURSOR_STEPS_PER_TURN`].
-    pub(crate) fn feed_cursors(
-        &mut self,
-        id: SessionId,
-        sessions: &mut SessionTable,
-        out: &mut Outbox,
-    ) {
-        let (keeps_qos0, now) = (sessions.keeps_qos0(id), sessions.context.now);
-        loop {
-            let session = sessions.get_mut(id);
-            let (online, room) = (session.can_send_now(), session.has_room());
-            let Some(extras) = &mut session.extras else { return };
-            let Some(cursor) = extras.cursors.first() else { return session.free_empty_extras() };
-            if !online {
-                return;
-            }
-            if out.is_full() || out.cursor_steps >= CURSOR_STEPS_PER_TURN {
-                return sessions.postpone(id);
-            }
-            let filter = cursor.filter;
-            let text = &self.topics.filter(filter).text;
-            let before = CURSOR_STEPS_PER_TURN - out.cursor_steps;
-            let mut left = before;
-            let found = self.retained.next(text, cursor.after.as_deref(), now, &mut left);
-            // The search counts as a step too; a filter without matches would otherwise cost
-            // nothing.
-            out.cursor_steps += before - left + 1;
-            let message = match found {
-                RetainedMatch::Message(message) => message.clone(),
-                RetainedMatch::Pause(topic) => {
-                    cursor.after = Some(topic);
-                    continue;
-                }
-                RetainedMatch::End => {
-                    extras.cursors.remove(filter);
-                    continue;
-                }
-            };
-            let is_kept = granted_qos(message.qos(), cursor.options) != QoS::AtMostOnce;
-            let is_later = |since| self.retained.is_later(message.topic(), since);
-            if (is_kept || keeps_qos0) && cursor.waits_since.is_some_and(is_later) {
-                cursor.after = Some(message.topic().into());
-                continue;
-            }
-            if is_kept && !room {
-                return;
-            }
-            let hit = Delivery {
-                session: id,
-                options: cursor.options,
-                ids: cursor.id,
-                group: NONE,
-                from_retained: true,
-                alone: true,
-            };
-            cursor.after = Some(message.topic().into());
-            sessions.deliver_with_events(hit, &mut message.draft(), out);
-        }
     }
 }
 

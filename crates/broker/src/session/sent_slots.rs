@@ -7,10 +7,11 @@
 //!  QoS 2 | message, RELEASED or DONE
 //! ```
 
+use crate::ids::SlotState;
 use crate::limits::{INDEX_MAX, NONE};
-use crate::routing::message::PooledMessageId;
-use crate::session::flight::{FlightSlot, SlotMarks, SlotState};
-use crate::session::session_table::ids;
+use crate::message::PooledMessageId;
+use crate::session::flight::{FlightSlot, SlotMarks};
+use crate::session::subscriptions::packed_ids;
 use mqtt::QoS;
 use std::collections::VecDeque;
 
@@ -44,7 +45,7 @@ struct SlotExtras {
 
 impl SlotExtras {
     const NOTHING: SlotExtras = SlotExtras {
-        ids: ids::NONE,
+        ids: packed_ids::NONE,
         group: NONE,
         position: 0,
         retain: false,
@@ -52,7 +53,7 @@ impl SlotExtras {
     };
 
     #[inline]
-    fn of(slot: &FlightSlot) -> SlotExtras {
+    pub(crate) fn of(slot: &FlightSlot) -> SlotExtras {
         let &FlightSlot { ids, group, position, retain, marks, .. } = slot;
         SlotExtras { ids, group, position, retain, marks }
     }
@@ -228,7 +229,7 @@ mod tests {
     use super::*;
 
     fn plain(message: u32) -> FlightSlot {
-        FlightSlot::new(PooledMessageId(message), QoS::AtLeastOnce, false, ids::NONE, NONE)
+        FlightSlot::new(PooledMessageId(message), QoS::AtLeastOnce, false, packed_ids::NONE, NONE)
     }
 
     #[test]
@@ -256,7 +257,13 @@ mod tests {
     #[test]
     fn what_one_slot_said_more_is_forgotten_when_all_are_done() {
         let mut sent = SentSlots::default();
-        sent.push(FlightSlot::new(PooledMessageId(1), QoS::AtLeastOnce, true, ids::NONE, NONE));
+        sent.push(FlightSlot::new(
+            PooledMessageId(1),
+            QoS::AtLeastOnce,
+            true,
+            packed_ids::NONE,
+            NONE,
+        ));
         sent.finish(0);
         sent.drop_done();
         sent.push(plain(2));
@@ -298,7 +305,13 @@ mod tests {
     #[test]
     fn a_released_slot_is_qos_2_without_a_message() {
         let mut sent = SentSlots::default();
-        sent.push(FlightSlot::new(PooledMessageId(5), QoS::ExactlyOnce, false, ids::NONE, NONE));
+        sent.push(FlightSlot::new(
+            PooledMessageId(5),
+            QoS::ExactlyOnce,
+            false,
+            packed_ids::NONE,
+            NONE,
+        ));
         sent.release(0);
         let slot = sent.get(0).expect("it is not done");
         assert_eq!((slot.state, slot.qos), (SlotState::Released, QoS::ExactlyOnce));

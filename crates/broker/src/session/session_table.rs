@@ -1,32 +1,29 @@
 //! Sessions: the state of a client that outlives a connection, and the table of all sessions of a
 //! shard. State that few sessions have is boxed.
 
-use crate::authorization::client_permissions::ClientPermissions;
-use crate::connection::alias::OutboundAliases;
-use crate::connection::peer::ListenerId;
-use crate::connection::rate_meter::RateMeter;
-use crate::connection::send_gate::SendGate;
+use crate::broker_event::BrokerEvent;
 use crate::context::ShardContext;
+use crate::counters::ShardCounters;
 use crate::durability::ShardDurability;
-use crate::durability::persistent_session::{PersistentSession, QueueRecordId};
+use crate::durability::persistent_session::PersistentSession;
 use crate::durability::write_batch::WriteBatch;
-use crate::input::{ConnId, MonotonicMs, SessionId, ShardId};
+use crate::ids::{ConnId, ListenerId, MonotonicMs, QueueRecordId, SessionId, SessionRef};
+use crate::interface::rule_event::EventQueue;
 use crate::limits::NONE;
-use crate::memory::MemoryLedger;
-use crate::memory::ProcessMemory;
-use crate::memory::cost;
-use crate::routing::message::MessagePool;
-use crate::rules::events::EventQueue;
+use crate::memory::{MemoryLedger, ProcessMemory, cost};
+use crate::message::MessagePool;
+use crate::message::will::SessionWill;
+use crate::permissions::client_permissions::ClientPermissions;
+use crate::session::alias::OutboundAliases;
 use crate::session::flight::{Flight, FlightSlot, SlotMarks};
-use crate::session::retained_feed::RetainedCursors;
+use crate::session::group_member::GroupName;
+use crate::session::send_gate::SendGate;
+use crate::session::session_extras::SessionExtras;
 use crate::session::subscriptions::Subscription;
-use crate::session::will::SessionWill;
 use crate::slab::Slab;
-use crate::statistics::broker_event::{BrokerEvent, WithheldDrops};
-use crate::statistics::sys::{DROPS, ShardCounters};
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
-use mqtt::{ProtocolVersion, SubscribeOptions};
+use mqtt::ProtocolVersion;
 use smallvec::SmallVec;
 use std::hash::BuildHasher;
 use std::mem::offset_of;
@@ -80,61 +77,6 @@ pub(crate) struct Session {
 const _: () = assert!(offset_of!(Session, permissions) <= 48);
 // Every client has a `Session`, so state for few clients belongs in a box.
 const _: () = assert!(size_of::<Option<Session>>() <= 120);
-
-#[derive(Debug, Default)]
-pub(crate) struct SessionExtras {
-    pub(crate) will: Option<Box<SessionWill>>,
-    /// Due time of the will of an offline client (Will Delay Interval).
-    pub(crate) will_at: Option<MonotonicMs>,
-    /// Time at which the session of an offline client expires.
-    pub(crate) ends_at: Option<MonotonicMs>,
-    /// Due time of the next check of the queue against `queue_age_s_max`.
-    pub(crate) ages_at: Option<MonotonicMs>,
-    pub(crate) shares: Vec<GroupMembership>,
-    /// Exclusive filters held by the session.
-    pub(crate) exclusives: Vec<Arc<str>>,
-    /// Retained messages still to be sent, as searches that go on.
-    pub(crate) cursors: RetainedCursors,
-    /// Meter of the messages to the client; absent without a rate limit.
-    pub(crate) meter: Option<Box<RateMeter>>,
-    pub(crate) drops: [u64; DROPS],
-    /// Counts of drops within the second after a reported drop, for the next report.
-    pub(crate) withheld_drops: Option<Box<WithheldDrops>>,
-    /// Index into `subscriptions` by filter, used above `LOOKED_THROUGH_MAX` subscriptions.
-    pub(crate) by_filter: HashMap<u32, u32, FixedState>,
-}
-
-impl SessionExtras {
-    fn is_empty(&self) -> bool {
-        self.will.is_none()
-            && self.will_at.is_none()
-            && self.ends_at.is_none()
-            && self.ages_at.is_none()
-            && self.shares.is_empty()
-            && self.exclusives.is_empty()
-            && self.cursors.is_empty()
-            && self.meter.is_none()
-            && self.by_filter.is_empty()
-            && self.withheld_drops.is_none()
-            && self.drops == [0; DROPS]
-    }
-}
-
-/// Membership of a shared group, in the state of the member's shard.
-#[derive(Clone, Debug)]
-pub(crate) struct GroupMembership {
-    pub(crate) group: Arc<str>,
-    /// Index of the group's name in `SessionTable::group_names`.
-    pub(crate) name: u32,
-    /// The shard that owns the group.
-    pub(crate) owner: ShardId,
-    pub(crate) options: SubscribeOptions,
-    pub(crate) id: u32,
-    /// Whether the member was connected, as last reported to an owner on another shard.
-    pub(crate) online: bool,
-    /// Number of messages that the owner may still send to the member, by the last reports.
-    pub(crate) granted: u32,
-}
 
 impl Session {
     pub(crate) fn conn(&self) -> Option<ConnId> {
@@ -204,37 +146,6 @@ impl Session {
     }
 }
 
-/// Subscription Identifiers of one delivery, packed in a `u32`: none, one, or the index of a list.
-pub(crate) mod ids {
-    pub(crate) const NONE: u32 = 0;
-    /// Marks the index of a list. Subscription Identifiers end at 268,435,455, so the bit is free.
-    pub(crate) const LIST: u32 = 1 << 31;
-}
-
-/// Subscription Identifiers of a delivery, unpacked. Two or more need an allocation.
-pub(crate) enum SubscriptionIdList {
-    None,
-    One([u32; 1]),
-    Many(Box<[u32]>),
-}
-
-impl SubscriptionIdList {
-    pub(crate) fn as_slice(&self) -> &[u32] {
-        match self {
-            SubscriptionIdList::None => &[],
-            SubscriptionIdList::One(one) => one,
-            SubscriptionIdList::Many(many) => many,
-        }
-    }
-}
-
-/// Name of a shared group, with the number of slots and memberships that refer to the name.
-#[derive(Debug)]
-struct GroupName {
-    name: Arc<str>,
-    refs: u32,
-}
-
 #[derive(Debug)]
 pub(crate) struct SessionTable {
     slab: Slab<Session>,
@@ -242,9 +153,9 @@ pub(crate) struct SessionTable {
     hasher: FixedState,
     generation: u32,
     pub(crate) messages: MessagePool,
-    id_lists: Slab<Box<[u32]>>,
-    group_names: Slab<GroupName>,
-    groups_by_name: HashMap<Arc<str>, u32, FixedState>,
+    pub(crate) id_lists: Slab<Box<[u32]>>,
+    pub(crate) group_names: Slab<GroupName>,
+    pub(crate) groups_by_name: HashMap<Arc<str>, u32, FixedState>,
     pub(crate) counters: ShardCounters,
     pub(crate) event_queue: EventQueue,
     pub(crate) context: ShardContext,
@@ -476,7 +387,7 @@ impl SessionTable {
             window: u16::MAX,
             packet_bytes_max: u32::MAX,
             listener: ListenerId::NONE,
-            prefix_len: crate::routing::namespace::prefix_len_of(client_id),
+            prefix_len: crate::message::namespace::prefix_len_of(client_id),
             flight: None,
             aliases: None,
             client_id: client_id.into(),
@@ -542,10 +453,6 @@ impl SessionTable {
         self.release_slot(slot);
     }
 
-    pub(crate) fn group_name(&self, at: u32) -> Arc<str> {
-        self.group_names[at].name.clone()
-    }
-
     /// Releases the message, the identifiers and the group name of a slot.
     #[inline]
     pub(crate) fn release_slot(&mut self, slot: FlightSlot) {
@@ -558,50 +465,46 @@ impl SessionTable {
         }
     }
 
-    pub(crate) fn keep_ids(&mut self, list: &[u32]) -> u32 {
-        match list {
-            [] => ids::NONE,
-            [one] => *one,
-            many => self.id_lists.insert(many.into()) | ids::LIST,
-        }
+    pub(crate) fn session_ref(&self, id: SessionId) -> SessionRef {
+        let generation = self.get(id).generation;
+        SessionRef { shard: self.context.id, session: id, generation }
     }
 
-    #[inline]
-    pub(crate) fn release_ids(&mut self, packed: u32) {
-        if packed & ids::LIST != 0 {
-            self.id_lists.remove(packed & !ids::LIST);
-        }
+    pub(crate) fn publisher_hash(&self, id: SessionId) -> u32 {
+        self.context.client_hash(&self.get(id).client_id) as u32
     }
 
-    pub(crate) fn ids_of(&self, packed: u32) -> SubscriptionIdList {
-        if packed & ids::LIST != 0 {
-            return SubscriptionIdList::Many(self.id_lists[packed & !ids::LIST].clone());
-        }
-        if packed == ids::NONE {
-            SubscriptionIdList::None
-        } else {
-            SubscriptionIdList::One([packed])
-        }
+    pub(crate) fn has_exclusive(&self, id: SessionId, known: &str) -> bool {
+        let extras = self.get(id).extras.as_ref();
+        extras.is_some_and(|extras| extras.exclusives.iter().any(|own| **own == *known))
     }
 
-    /// Adds a reference to the name of a group. Returns the index for [`FlightSlot::group`].
-    pub(crate) fn keep_group(&mut self, group: &Arc<str>) -> u32 {
-        if let Some(&at) = self.groups_by_name.get(group) {
-            self.group_names[at].refs += 1;
-            return at;
-        }
-        let at = self.group_names.insert(GroupName { name: group.clone(), refs: 1 });
-        self.groups_by_name.insert(group.clone(), at);
-        at
+    /// Creates the session of a data stream with the settings and permissions of the session `of`.
+    /// A lookup by client id still finds `of`.
+    pub(crate) fn create_data_stream(&mut self, of: SessionId) -> SessionId {
+        let from = self.get(of);
+        let (client_id, version) = (from.client_id.clone(), from.version);
+        let (window, packet_bytes_max) = (from.window, from.packet_bytes_max);
+        let (problem_information, listener) = (from.problem_information, from.listener);
+        let rights = from.permissions.as_ref().map(|rights| Box::new(rights.for_data_stream()));
+        let id = SessionId(self.insert(&client_id, version));
+        let branch = self.get_mut(id);
+        branch.is_data_stream = true;
+        (branch.window, branch.packet_bytes_max) = (window, packet_bytes_max);
+        branch.problem_information = problem_information;
+        branch.listener = listener;
+        self.data_streams += 1;
+        self.set_permissions(id, rights);
+        id
     }
+}
 
-    pub(crate) fn release_group(&mut self, at: u32) {
-        let group = &mut self.group_names[at];
-        group.refs -= 1;
-        if group.refs == 0
-            && let Some(group) = self.group_names.remove(at)
-        {
-            self.groups_by_name.remove(&group.name);
-        }
+impl SessionTable {
+    /// Whether the will of a persistent session has a delay, which goes on while the process is
+    /// down.
+    pub(crate) fn has_delayed_will(&self, id: SessionId) -> bool {
+        let session = self.get(id);
+        let will = session.extras.as_ref().and_then(|extras| extras.will.as_ref());
+        session.persistent.is_some() && will.is_some_and(|will| will.delay_s > 0)
     }
 }

@@ -1,8 +1,8 @@
 //! The subscriptions of one session, found by filter: a list for up to `LOOKED_THROUGH_MAX`
 //! entries, and a map in addition above that number.
 
-use crate::routing::topics::FilterId;
-use crate::session::session_table::Session;
+use crate::ids::FilterId;
+use crate::session::session_table::{Session, SessionTable};
 use hashbrown::HashMap;
 
 /// A subscription of a session. `place` is the index of the subscriber in the filter's list; the
@@ -60,4 +60,56 @@ impl Session {
         }
         moved
     }
+}
+
+impl SessionTable {
+    pub(crate) fn keep_ids(&mut self, list: &[u32]) -> u32 {
+        match list {
+            [] => packed_ids::NONE,
+            [one] => *one,
+            many => self.id_lists.insert(many.into()) | packed_ids::LIST,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn release_ids(&mut self, packed: u32) {
+        if packed & packed_ids::LIST != 0 {
+            self.id_lists.remove(packed & !packed_ids::LIST);
+        }
+    }
+
+    pub(crate) fn ids_of(&self, packed: u32) -> SubscriptionIdList {
+        if packed & packed_ids::LIST != 0 {
+            return SubscriptionIdList::Many(self.id_lists[packed & !packed_ids::LIST].clone());
+        }
+        if packed == packed_ids::NONE {
+            SubscriptionIdList::None
+        } else {
+            SubscriptionIdList::One([packed])
+        }
+    }
+}
+
+/// Subscription Identifiers of a delivery, unpacked. Two or more need an allocation.
+pub(crate) enum SubscriptionIdList {
+    None,
+    One([u32; 1]),
+    Many(Box<[u32]>),
+}
+
+impl SubscriptionIdList {
+    pub(crate) fn as_slice(&self) -> &[u32] {
+        match self {
+            SubscriptionIdList::None => &[],
+            SubscriptionIdList::One(one) => one,
+            SubscriptionIdList::Many(many) => many,
+        }
+    }
+}
+
+/// Subscription Identifiers of one delivery, packed in a `u32`: none, one, or the index of a list.
+pub(crate) mod packed_ids {
+    pub(crate) const NONE: u32 = 0;
+    /// Marks the index of a list. Subscription Identifiers end at 268,435,455, so the bit is free.
+    pub(crate) const LIST: u32 = 1 << 31;
 }

@@ -1,9 +1,15 @@
 //! Due timers, and work that the previous tick left unfinished.
 
-use super::*;
-use crate::input::SessionId;
-use crate::outbox::Outbox;
-use crate::timer::ShardTimer;
+use crate::broker_event::BrokerEvent;
+use crate::connection::conn::ConnState;
+use crate::ids::{ConnId, MonotonicMs, SessionId};
+use crate::interface::outbox::Outbox;
+use crate::options::bans::{BanSubject, LOOKED_AT_PER_TICK};
+use crate::peer::authentication::AuthDecision;
+use crate::refusal::{CloseReason, Refusal};
+use crate::shard::{Shard, TIMERS_KEPT};
+use crate::timer::{ShardTimer, TimerWheel, turn_of};
+use mqtt::Violation;
 
 impl Shard {
     pub(super) fn on_tick(&mut self, out: &mut Outbox) {
@@ -93,15 +99,165 @@ impl Shard {
             }
         }
     }
-}
 
-impl ShardRouting {
-    pub(crate) fn plan_sweep(&mut self, sessions: &mut SessionTable) {
-        if self.sweep_at.is_none()
-            && let Some(at) = self.retained.next_sweep()
-        {
-            self.sweep_at = Some(at);
-            sessions.context.timers.set(at, ShardTimer::RetainedSweep);
+    /// Removes outdated timers once there are more than four per connection and session (plus
+    /// `TIMERS_KEPT`). Timers of earlier users of an index otherwise stay in the wheel until they
+    /// fire.
+    pub(crate) fn prune_timers(&mut self) {
+        let owners = 2 * (self.sessions.ledger.conns as usize + self.sessions.len());
+        if self.sessions.context.timers.len() <= 2 * owners + TIMERS_KEPT {
+            return;
         }
+        let empty = TimerWheel::new(self.sessions.context.now);
+        let mut timers = std::mem::replace(&mut self.sessions.context.timers, empty);
+        let (conns, sessions, delayed) =
+            (&self.connections.conns, &self.sessions, &self.routing.delayed);
+        timers.retain(|timer, due| match timer {
+            ShardTimer::AuthzDeadline { index, generation }
+            | ShardTimer::Conn { index, generation }
+            | ShardTimer::ReadRate { index, generation } => {
+                let conn = conns.get(index as usize).and_then(Option::as_ref);
+                conn.is_some_and(|conn| conn.generation == generation)
+            }
+            ShardTimer::QueueDrain { index, generation } => {
+                sessions.is_current(SessionId(index), generation)
+            }
+            ShardTimer::QueueAge { index, generation } => {
+                let id = SessionId(index);
+                let extras =
+                    sessions.is_current(id, generation).then(|| sessions.get(id).extras.as_ref());
+                let ages_at = extras.flatten().and_then(|extras| extras.ages_at);
+                ages_at.is_some_and(|at| turn_of(at) == due)
+            }
+            ShardTimer::Session { index, generation } => {
+                let id = SessionId(index);
+                let is_due = |at: Option<MonotonicMs>| at.is_some_and(|at| turn_of(at) == due);
+                sessions.is_current(id, generation)
+                    && sessions
+                        .get(id)
+                        .extras
+                        .as_ref()
+                        .is_some_and(|extras| is_due(extras.will_at) || is_due(extras.ends_at))
+            }
+            ShardTimer::Delayed => delayed.is_timer_current(due),
+            ShardTimer::Caches
+            | ShardTimer::Reauthorization
+            | ShardTimer::GarbageCollection
+            | ShardTimer::EventFlush
+            | ShardTimer::RetainedSweep
+            | ShardTimer::Sys
+            | ShardTimer::Windows => true,
+        });
+        self.sessions.context.timers = timers;
+    }
+
+    /// Handles a timer of an offline session: publishes the will if the delay has passed, and ends
+    /// the session if the expiry has.
+    pub(crate) fn check_away_timers(&mut self, id: SessionId, out: &mut Outbox) {
+        let now = self.sessions.context.now;
+        let Some(extras) = &self.sessions.get(id).extras else { return };
+        let (will_at, ends_at) = (extras.will_at, extras.ends_at);
+        if will_at.is_some_and(|at| now >= at) {
+            self.publish_will(id, out);
+        }
+        // [MQTT-4.1.0-2]
+        if ends_at.is_some_and(|at| now >= at) {
+            self.sessions.counters.sessions_expired += 1;
+            self.end_session(id, true, out);
+        }
+    }
+
+    /// Compares further connections with the list. New connections are checked at CONNECT.
+    pub(crate) fn continue_ban_watch(&mut self, out: &mut Outbox) {
+        let Some(first) = self.authorization.ban_watch.next else { return };
+        let end = self.connections.conns.len().min(first + LOOKED_AT_PER_TICK);
+        for index in first..end {
+            if out.is_full() {
+                self.authorization.ban_watch.next = Some(index);
+                return;
+            }
+            self.compare_with_bans(ConnId(index as u32), out);
+        }
+        self.authorization.ban_watch.next = (end < self.connections.conns.len()).then_some(end);
+    }
+
+    fn compare_with_bans(&mut self, conn: ConnId, out: &mut Outbox) {
+        let Some(known) = self.connections.conn(conn) else { return };
+        let Some(id) = known.session() else { return };
+        let (peer, session) = (known.peer.address, self.sessions.get(id));
+        let suspect = BanSubject {
+            client_id: Some(session.own_client_id()),
+            user: session.permissions.as_ref().and_then(|rights| rights.subject.user.as_deref()),
+            address: peer.ip(),
+        };
+        if let Some((by, reason)) = self.authorization.find_ban(suspect, &self.sessions) {
+            let client_id = session.client_id.clone();
+            out.events.push(BrokerEvent::Banned { client_id, peer, by, reason });
+            self.end_connection(conn, CloseReason::Refusal(Refusal::BannedMeanwhile), out);
+        }
+    }
+
+    /// Handles the timer of a connection: the connect timeout, the deadline of a decision, then
+    /// keep-alive and the expiry of credentials. The timer is not moved by activity; when it fires,
+    /// the handler compares `last_activity` and sets the timer anew.
+    pub(crate) fn check_conn_timer(&mut self, index: u32, generation: u32, out: &mut Outbox) {
+        let (now, conn) = (self.sessions.context.now, ConnId(index));
+        let Some(known) = self.connections.conn_mut(conn) else { return };
+        if known.generation != generation || now < known.timer_at {
+            return;
+        }
+        let (timer_at, session) = (known.timer_at, known.session());
+        let due = self.sessions.context.extend_conn_deadline(timer_at, session);
+        let pause = self.sessions.context.pause;
+        let Some(known) = self.connections.conn_mut(conn) else { return };
+        if now < due {
+            known.timer_at = due;
+            return self.sessions.context.timers.set(due, ShardTimer::Conn { index, generation });
+        }
+        if matches!(known.state, ConnState::Authenticating | ConnState::Challenged) {
+            let case = known.generation;
+            return self.on_auth_decision(conn, case, AuthDecision::Deny(Refusal::NoVerdict), out);
+        }
+        let Some(session) = known.session() else {
+            if matches!(known.state, ConnState::AuthorizingWill { .. }) {
+                return self.authorization.resume_after_authz(
+                    conn,
+                    &mut self.connections,
+                    &mut self.sessions,
+                    out,
+                );
+            }
+            let ms = self.sessions.context.options.connect_timeout_ms;
+            self.connections.violation_detail =
+                format!("no CONNECT came in time: connect.timeout_ms = {ms}").into();
+            return self.end_connection(
+                conn,
+                CloseReason::Violation(Violation::ConnectExpected),
+                out,
+            );
+        };
+        if known.is_read_blocked() {
+            // The broker has stopped reading, so the silence does not count.
+            known.last_activity = now;
+        }
+        let silent_at =
+            known.keep_alive_deadline().map(|at| pause.extend(at, known.silence_ms_max));
+        let expires = self.sessions.get(session).expires();
+        if expires.is_some_and(|at| now >= at) {
+            return self.end_connection(conn, CloseReason::Refusal(Refusal::Expired), out);
+        }
+        if silent_at.is_some_and(|at| now >= at) {
+            // [MQTT-3.1.2-22]
+            return self.end_connection(
+                conn,
+                CloseReason::Violation(Violation::KeepAliveTimeout),
+                out,
+            );
+        }
+        let Some(due) = silent_at.into_iter().chain(expires).min() else { return };
+        let Some(known) = self.connections.conn_mut(conn) else { return };
+        known.timer_at = due;
+        self.sessions.context.timers.set(due, ShardTimer::Conn { index, generation });
+        self.sessions.get_mut(session).free_idle_flight();
     }
 }

@@ -1,12 +1,10 @@
 //! Statistics: counters, `$SYS` topics, events for the log and traces of clients.
 
-pub mod broker_event;
-pub mod log_rate_limiter;
-pub mod sys;
+pub(crate) mod sys_tree;
 pub(crate) mod trace;
 
-use crate::input::MonotonicMs;
-use sys::SysTree;
+use crate::ids::MonotonicMs;
+use crate::statistics::sys_tree::SysTree;
 use trace::PacketTracer;
 
 /// The `$SYS` tree and the traces of clients.

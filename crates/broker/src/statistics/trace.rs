@@ -5,15 +5,13 @@
 //! bytes are written: refusals, and the DISCONNECT of a connection which the shard has already
 //! removed, are often the reason for a trace.
 
+use crate::broker_event::BrokerEvent;
 use crate::connection::connection_table::ConnectionTable;
-use crate::connection::peer::PeerAddress;
-use crate::context::ShardContext;
-use crate::input::ConnId;
-use crate::outbox::Outbox;
+use crate::ids::ConnId;
+use crate::interface::outbox::Outbox;
+use crate::peer::PeerAddress;
 use crate::session::session_table::SessionTable;
-use crate::shard::Shard;
 use crate::statistics::ShardStatistics;
-use crate::statistics::broker_event::BrokerEvent;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use mqtt::{Packet, PacketFrame, Property, ProtocolVersion};
@@ -21,23 +19,17 @@ use mqtt::{Packet, PacketFrame, Property, ProtocolVersion};
 /// The traced connections of a shard, by `ConnId`.
 #[derive(Debug, Default)]
 pub(crate) struct PacketTracer {
-    traced: HashMap<u32, TracedConn, FixedState>,
+    pub(crate) traced: HashMap<u32, TracedConn, FixedState>,
 }
 
 /// A traced connection, with the data which the decoder of its packets needs.
 #[derive(Debug)]
-struct TracedConn {
+pub(crate) struct TracedConn {
     client_id: Box<str>,
     peer: PeerAddress,
     version: ProtocolVersion,
     /// Topics of the aliases seen so far: set by the client, and set by the broker.
     aliases: [HashMap<u16, Box<str>, FixedState>; 2],
-}
-
-impl ShardContext {
-    pub(crate) fn is_tracing(&self) -> bool {
-        self.options.event_options.trace.is_some()
-    }
 }
 
 impl ShardStatistics {
@@ -113,41 +105,10 @@ impl ShardStatistics {
     }
 }
 
-impl Shard {
-    /// Records the packets which this tick is going to write. The engine calls this function once
-    /// per tick, only if `is_tracing`.
-    pub fn trace_writes(&mut self, out: &mut Outbox) {
-        for at in 0..out.writes().len() {
-            let write = &out.writes()[at];
-            let Some(traced) = self.statistics.tracer.traced.get_mut(&write.conn.0) else {
-                continue;
-            };
-            let wanted = self
-                .sessions
-                .context
-                .options
-                .event_options
-                .trace
-                .as_ref()
-                .and_then(|trace| trace.topic.as_deref());
-            let bytes: Vec<u8> =
-                write.slices(&out.arena).flat_map(|slice| slice.iter().copied()).collect();
-            let mut rest = &bytes[..];
-            while let Ok(Some(frame)) = mqtt::split_frame(rest, u32::MAX) {
-                out.events.extend(traced.packet_event(frame, true, wanted));
-                rest = &rest[frame.len..];
-            }
-        }
-        let conns = &self.connections.conns;
-        let lives = |conn: &u32| conns.get(*conn as usize).is_some_and(Option::is_some);
-        self.statistics.tracer.traced.retain(|conn, _| lives(conn));
-    }
-}
-
 impl TracedConn {
     /// Returns the trace event of a packet. A topic filter selects PUBLISH packets only. An unknown
     /// alias, set before the trace began, matches every filter.
-    fn packet_event(
+    pub(crate) fn packet_event(
         &mut self,
         frame: PacketFrame<'_>,
         sent: bool,

@@ -30,7 +30,7 @@ use super::{
     is_same_link, lock, wait_for_stop,
 };
 use broker::BrokerOptions;
-use broker::rules::LinkEvent;
+use broker::interface::rule_event::LinkEvent;
 use mqtt::QoS;
 use net::pause_aware_timeout::timeout;
 use net::server_url::ServerUrl;

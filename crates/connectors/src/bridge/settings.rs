@@ -6,7 +6,7 @@ use crate::option_rows::{
     HOST_CAS, LinkTlsSettings, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key,
 };
 use crate::topic_map::TopicMap;
-use broker::connection::authentication::SecretBytes;
+use broker::peer::authentication::SecretBytes;
 use config::row::{ANY, EXPIRY, OptionRow, count};
 use config::value::{NumberUnit, OptionKind};
 use mqtt::{ProtocolVersion, QoS};

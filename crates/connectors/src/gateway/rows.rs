@@ -7,11 +7,10 @@ use super::settings::GatewaySettings;
 use crate::bridge::relay::RetainedPolicy;
 use crate::bridge::settings::TOPIC;
 use crate::option_rows::{retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key};
-use broker::connection::authentication::SecretBytes;
 use broker::limits::LINK_IDS;
+use broker::peer::authentication::SecretBytes;
 use config::row::{ANY, OptionRow, bytes, count};
-use config::value::file_mode;
-use config::value::{OptionKind, OptionValue};
+use config::value::{OptionKind, OptionValue, file_mode};
 use zmtp_sp::{ProtocolFamily, SocketType};
 
 const PLACES: OptionKind = OptionKind::List {

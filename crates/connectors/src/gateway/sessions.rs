@@ -12,9 +12,9 @@ use crate::local_session::{
 };
 use crate::metrics::LinkMetrics;
 use crate::{LinkKind, LinkSettings, LinkStop, LinkTaskResources};
-use broker::authorization::acl_rules::AclRuleSet;
-use broker::authorization::authz::{AclAction, AuthzDecision};
-use broker::options::AuthzOptions;
+use broker::access_rules::acl_rules::{AclAction, AclRuleSet};
+use broker::interface::authz::AuthzDecision;
+use broker::options::client_groups::AuthzOptions;
 use broker::session::session_report::{SessionReport, SessionSelector};
 use engine::{AuthzTask, Server, ServerOptions};
 use mqtt::{

@@ -7,7 +7,7 @@ use crate::LinkSettings;
 use crate::connection::READ_BYTES;
 use crate::local_session::{LinkIdentity, row_subscription};
 use crate::option_rows::{LinkTlsSettings, check_retry};
-use broker::connection::authentication::SecretBytes;
+use broker::peer::authentication::SecretBytes;
 use mqtt::{QoS, SubscribeOptions};
 use std::sync::Arc;
 use std::time::Duration;

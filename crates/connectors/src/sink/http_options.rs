@@ -3,7 +3,7 @@
 use super::rows::TEMPLATE;
 use super::settings::SinkSettings;
 use super::webhook::{self, RequestBatching};
-use broker::connection::authentication::SecretBytes;
+use broker::peer::authentication::SecretBytes;
 use config::row::OptionRow;
 use config::value::OptionKind;
 use net::http_client;

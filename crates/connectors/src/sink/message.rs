@@ -3,12 +3,13 @@
 use super::template::text_of;
 use crate::events::SinkEvent;
 use crate::local_session::row_name;
-use broker::routing::namespace::split_client_id;
+use broker::message::namespace::split_client_id;
 use mqtt::{PacketId, Properties, PropertiesBuf, Property, Publish, QoS};
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The value of `${event}` for messages of clients.
 pub const PUBLISHED: &str = "message.publish";

@@ -7,12 +7,11 @@ use super::settings::{
 use super::{http_options, influx, influx_time, kafka, nats};
 use crate::events::NAMES;
 use crate::option_rows::{HOST_CAS, retry_max_s, retry_min_ms, tls_ca, tls_certificate, tls_key};
-use broker::connection::authentication::SecretBytes;
+use broker::peer::authentication::SecretBytes;
 use config::row::{ANY, OptionRow, count};
 use config::value::{NumberUnit, OptionKind};
-use net::http_client;
-use net::redis;
 use net::server_url::ServerUrl;
+use net::{http_client, redis};
 
 pub(super) const TEMPLATE: OptionKind =
     OptionKind::Text { of: "text with ${topic} and the like", check: check_template };

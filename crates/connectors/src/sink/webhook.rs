@@ -6,7 +6,7 @@ use super::influx::InfluxLines;
 use super::message::SinkMessage;
 use super::template::{SinkTemplate, ValueEncoding};
 use crate::{ClientTlsCell, lock};
-use broker::connection::authentication::SecretBytes;
+use broker::peer::authentication::SecretBytes;
 use net::http_client::{HttpClient, HttpRoute};
 use net::http_proxy::HttpProxy;
 use net::server_pool::RemoteError;

@@ -4,7 +4,7 @@ use super::links::LINK_KINDS;
 use super::settings::{ListenerSettings, LogTarget, ProgramSettings};
 use super::{OptionError, OptionPlan};
 use auth::settings::AnonymousAccess;
-use broker::options::Durability;
+use broker::message::Durability;
 use broker::{BrokerOptions, limits};
 use engine::tls::{ClientCertificateMode, TlsVersionMin};
 

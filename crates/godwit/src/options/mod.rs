@@ -26,7 +26,8 @@ pub(crate) mod topics;
 mod tests;
 
 use auth::settings::ListenerAccessFlags;
-use broker::authorization::client_groups::{ClientGroup, ClientGroupCounter};
+use broker::access_rules::client_group_counter::ClientGroupCounter;
+use broker::options::client_groups::ClientGroup;
 use config::listen_url::ListenUrl;
 use config::value::OptionValue;
 use links::LINK_KINDS;

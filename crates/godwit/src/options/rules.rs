@@ -4,7 +4,7 @@ use super::file::OptionFileReader;
 use super::links::{LinkOptions, LinkTables, check_name};
 use super::{OptionError, OptionOrigin, OptionPlan};
 use broker::limits::LINK_IDS;
-use broker::rules::{PublishAction, Rule, RuleActions, SendAction};
+use broker::options::rule::{PublishAction, Rule, RuleActions, SendAction};
 use config::row::{ANY, OptionRow, defaults};
 use config::value::{NumberUnit, OptionKind, OptionValue};
 use mqtt::QoS;

@@ -7,8 +7,9 @@ use auth::security_state::SecurityState;
 use auth::settings::{
     AnonymousAccess, ListenerAccessFlags, ListenerAccessSettings, SecuritySettings,
 };
-use broker::options::{BrokerOptions, TraceFilter};
-use broker::routing::namespace::NamespaceTemplate;
+use broker::BrokerOptions;
+use broker::options::TraceFilter;
+use broker::options::namespace_template::NamespaceTemplate;
 use config::listen_url::ListenUrl;
 use engine::options::ListenerTransportSettings;
 use engine::tls::ClientCertificateMode;

@@ -4,12 +4,12 @@
 use super::OptionPlan;
 use super::file::OptionFileReader;
 use super::links::{LinkOptions, LinkTables, check_name};
-use broker::authorization::authz::AclAction;
-use broker::caches::CacheConfig;
+use broker::access_rules::acl_rules::AclAction;
 use broker::limits::CACHE_ANSWER_MESSAGES_MAX;
-use broker::routing::rewrite::TopicRewrite;
-use broker::session::auto_subscription::AutoSubscription;
-use broker::session::preset::PresetSession;
+use broker::options::auto_subscription::AutoSubscription;
+use broker::options::cache_config::CacheConfig;
+use broker::options::preset::PresetSession;
+use broker::options::rewrite::TopicRewrite;
 use config::row::{ANY, EXPIRY, OptionRow, TIB, bytes, count};
 use config::value::{NumberUnit, OptionKind};
 use mqtt::{QoS, SubscribeOptions};

@@ -10,7 +10,7 @@ use crate::disk::{SimDisk, SyncMode};
 use crate::packet_line;
 use crate::rng::SimRng;
 use crate::world::SimWorld;
-use broker::routing::namespace::NamespaceTemplate;
+use broker::options::namespace_template::NamespaceTemplate;
 use broker::{BrokerOptions, ListenerId, RecordSpace};
 use mqtt::{Packet, Property, ProtocolVersion, QoS, ReasonCode};
 use std::fmt::Write;

@@ -6,22 +6,19 @@ mod persistent_groups;
 mod queue;
 mod stored_tail;
 
-use crate::durability::persistent_session::QueueRecordId;
-use crate::durability::write_batch::{PositionAllocator, RecordNumber};
-use crate::input::{SessionRef, ShardId, ShardMessage};
+use crate::counters::DropReason;
+use crate::durability::write_batch::PositionAllocator;
+use crate::ids::{FilterId, QueueRecordId, RecordNumber, SessionRef};
+use crate::interface::input::{DispatchTarget, GroupJoin, ShardMessage};
+use crate::interface::outbox::Outbox;
 use crate::limits::{NONE, SHARE_GRANT_MAX};
 use crate::memory::cost;
+use crate::message::namespace::parse_known_share;
+use crate::message::{IncomingPublish, Message};
 use crate::options::{BrokerOptions, SharedStrategy};
-use crate::outbox::Outbox;
 use crate::routing::ShardRouting;
-use crate::routing::message::{IncomingPublish, Message};
-use crate::routing::namespace::parse_known_share;
 use crate::routing::publish::needs_durable_ack;
-use crate::routing::topics::{FilterId, SubscriptionFlags};
-use crate::session::delivery::Delivery;
 use crate::session::session_table::SessionTable;
-use crate::session::session_table::{GroupMembership, ids};
-use crate::statistics::sys::DropReason;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use mqtt::SubscribeOptions;
@@ -74,15 +71,6 @@ struct QueuedMessage {
     position: Option<u64>,
 }
 
-/// The member chosen for a message, and the options of its subscription.
-#[derive(Clone, Copy, Debug)]
-pub struct DispatchTarget {
-    pub member: SessionRef,
-    pub options: SubscribeOptions,
-    /// The subscription identifier [MQTT-3.3.4-3]; 0 where the client gave none.
-    pub id: u32,
-}
-
 /// A member of a group, on any shard.
 #[derive(Debug)]
 struct GroupMember {
@@ -130,25 +118,6 @@ impl BrokerOptions {
     }
 }
 
-impl GroupMembership {
-    /// Returns how many more messages the owner may dispatch, or `None` if no report is needed: a
-    /// member with more than half of its room granted does not report every acknowledgement.
-    fn update_grant(&mut self, online: bool, room: u32) -> Option<u32> {
-        let came_or_went = self.online != online;
-        self.online = online;
-        if !online {
-            self.granted = 0;
-            return came_or_went.then_some(0);
-        }
-        let more = room.saturating_sub(self.granted);
-        if !came_or_went && (more == 0 || self.granted > room / 2) {
-            return None;
-        }
-        self.granted += more;
-        Some(more)
-    }
-}
-
 impl SharedGroup {
     /// Returns the store's key of a queued message, or `None` if the message or the group is not
     /// stored.
@@ -193,11 +162,10 @@ impl ShardRouting {
         name: &Arc<str>,
         member: SessionRef,
         client_id: &str,
-        options: SubscribeOptions,
-        id: u32,
-        lasts: bool,
+        join: GroupJoin,
         sessions: &mut SessionTable,
     ) {
+        let GroupJoin { options, id, lasts } = join;
         let at = match self.groups.by_name.get(name) {
             Some(&at) => at,
             None => self.create_group(name, sessions),
@@ -500,68 +468,5 @@ impl ShardRouting {
         let Some(position) = self.write_group_message(at, message, sessions) else { return origin };
         sessions.remove_moved_record(origin);
         self.groups.groups[at].record_id_at(Some(position))
-    }
-}
-
-impl SessionTable {
-    /// Removes the old record of a moved message in the same batch as the record at its new place.
-    pub(crate) fn remove_moved_record(&mut self, origin: Option<QueueRecordId>) {
-        if let Some(place) = origin {
-            self.write_batch.remove_queue_record(place);
-        }
-    }
-
-    fn deliver_as_member(
-        &mut self,
-        group: &Arc<str>,
-        given: DispatchTarget,
-        draft: &mut IncomingPublish<'_>,
-        out: &mut Outbox,
-    ) {
-        let DispatchTarget { member: SessionRef { session, .. }, options, id } = given;
-        let group = self.keep_group(group);
-        let hit = Delivery {
-            session,
-            options: SubscriptionFlags::new(options), // [MQTT-4.8.2-3]
-            // In addition to the copy for a subscription of the session's own, with another id
-            // [MQTT-3.3.4-5].
-            ids: if id == 0 { ids::NONE } else { id },
-            group,
-            from_retained: false,
-            alone: true,
-        };
-        self.deliver_with_events(hit, draft, out);
-        let member = self.get(session);
-        if !member.has_room() {
-            self.room_changes.push(session);
-        }
-    }
-
-    /// Delivers a message dispatched by the owner on another shard. If the session ended or is
-    /// disconnected, the message returns to the owner for another member.
-    pub(crate) fn on_dispatched(
-        &mut self,
-        owner: ShardId,
-        group: &Arc<str>,
-        given: DispatchTarget,
-        message: &Message,
-        origin: Option<QueueRecordId>,
-        out: &mut Outbox,
-    ) {
-        let member = given.member;
-        let known = self.is_current(member.session, member.generation);
-        if !known || self.get(member.session).conn == NONE {
-            // The group's record, if there is one, is still in the store.
-            return self.send_return(owner, group.clone(), message.clone(), origin, out);
-        }
-        let mut draft = message.draft();
-        self.deliver_as_member(group, given, &mut draft, out);
-        self.remove_moved_record(origin);
-        let shares = self.get_mut(member.session).extras.iter_mut();
-        let mut shares = shares.flat_map(|extras| &mut extras.shares);
-        if let Some(share) = shares.find(|share| share.group == *group) {
-            share.granted = share.granted.saturating_sub(1);
-            self.room_changes.push(member.session);
-        }
     }
 }

@@ -2,12 +2,13 @@
 //! too.
 
 use crate::durability::records::{self, QueueRecord, RecordBody, kind};
-use crate::durability::write_batch::{
-    PositionAllocator, RecordNumber, RecordSpace, StoreReadError, StoreReader,
+use crate::durability::write_batch::PositionAllocator;
+use crate::ids::RecordNumber;
+use crate::interface::store_access::{
+    RecordSpace, StoreReadError, StoreReader, number_key, queue_key,
 };
-use crate::options::Durability;
+use crate::message::{Durability, Message};
 use crate::routing::ShardRouting;
-use crate::routing::message::Message;
 use crate::session::session_table::SessionTable;
 use mqtt::QoS;
 
@@ -78,7 +79,7 @@ impl ShardRouting {
         }
         let entry = QueueRecord::new(qos, retain);
         let value = records::queue_value(&entry, RecordBody::Inline(message.view().as_bytes()));
-        let key = records::queue_key(number, position);
+        let key = queue_key(number, position);
         sessions.write_batch.push_change(RecordSpace::Queues, key, Some(value));
         if durability == Durability::Sync {
             sessions.write_batch.mark_urgent();
@@ -103,7 +104,7 @@ impl ShardRouting {
         let tail = &mut self.groups.groups[at].tail;
         (tail.process_from, tail.stored_from) = (mark, Some(0));
         let mut is_empty = true;
-        let prefix = records::number_key(number);
+        let prefix = number_key(number);
         stored.scan(RecordSpace::Queues, &prefix, &prefix, &mut |_, _| {
             is_empty = false;
             false

@@ -2,15 +2,15 @@
 //! messages of a persistent group are only in the store: see `StoredTail`.
 
 use super::{QueuedMessage, SharedGroup};
+use crate::counters::DropReason;
+use crate::ids::SubscriptionFlags;
+use crate::interface::outbox::Outbox;
 use crate::memory::cost;
-use crate::options::{Durability, QueuePolicy};
-use crate::outbox::Outbox;
+use crate::message::{Durability, IncomingPublish, Message};
+use crate::options::QueuePolicy;
 use crate::routing::ShardRouting;
-use crate::routing::message::{IncomingPublish, Message};
-use crate::routing::topics::SubscriptionFlags;
 use crate::session::flight::granted_qos;
 use crate::session::session_table::SessionTable;
-use crate::statistics::sys::DropReason;
 use mqtt::{QoS, SubscribeOptions};
 
 /// A message before it joins a group's queue.
@@ -23,7 +23,7 @@ struct PendingEnqueue {
 
 impl SharedGroup {
     /// Whether the queue is empty, its stored tail included.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.tail.stored_from.is_none()
     }
 

@@ -2,19 +2,21 @@
 //! room, so that memory holds only the front of a long queue.
 
 use super::{QueuedMessage, SharedGroup};
+use crate::broker_event::BrokerEvent;
+use crate::counters::{DROPS, DropReason};
 use crate::durability::records::{self, RecordBody};
-use crate::durability::stored_queue::{LOW_WATER, READ_BYTES, READ_MESSAGES, StoreReadRequest};
-use crate::durability::write_batch::{RecordSpace, StoreReader};
-use crate::input::MonotonicMs;
+use crate::durability::stored_queue::{LOW_WATER, READ_BYTES, READ_MESSAGES};
+use crate::ids::MonotonicMs;
+use crate::interface::outbox::{Effect, Outbox};
+use crate::interface::store_access::{
+    RecordSpace, StoreReadRequest, StoreReader, number_key, queue_key,
+};
 use crate::limits::{QUEUE_FRONT_BYTES, QUEUE_FRONT_MESSAGES};
+use crate::log_rate_limiter::LogRateLimiter;
 use crate::memory::cost;
-use crate::outbox::{Effect, Outbox};
+use crate::message::Message;
 use crate::routing::ShardRouting;
-use crate::routing::message::Message;
 use crate::session::session_table::SessionTable;
-use crate::statistics::broker_event::BrokerEvent;
-use crate::statistics::log_rate_limiter::LogRateLimiter;
-use crate::statistics::sys::{DROPS, DropReason};
 
 /// State of the stored part of a queue. `stored_from` is `None` while there is no such part.
 #[derive(Debug, Default)]
@@ -126,8 +128,8 @@ impl ShardRouting {
         let (messages_max, bytes_max) = (READ_MESSAGES / part, READ_BYTES / part);
         let (mut found, mut since_start) = (0, 0);
         let (mut bytes, mut bytes_since_start, mut next) = (0, 0, from);
-        let prefix = records::number_key(own);
-        let first = records::queue_key(own, from);
+        let prefix = number_key(own);
+        let first = queue_key(own, from);
         let scanned = stored.scan(RecordSpace::Queues, &prefix, &first, &mut |key, value| {
             let Some(position) = records::position_of(key) else { return true };
             next = position + 1;
@@ -170,14 +172,15 @@ pub(super) fn decode_group_message(value: &[u8]) -> Option<Message> {
 
 #[cfg(test)]
 mod tests {
+    use crate::counters::DropReason;
     use crate::durability::write_batch::WriteBatch;
-    use crate::input::SessionRef;
-    use crate::options::{Durability, QueuePolicy};
-    use crate::outbox::Outbox;
-    use crate::routing::message::{IncomingPublish, Message};
+    use crate::ids::{MonotonicMs, SessionRef, ShardId};
+    use crate::interface::input::GroupJoin;
+    use crate::interface::outbox::Outbox;
+    use crate::message::{Durability, IncomingPublish, Message};
+    use crate::options::QueuePolicy;
     use crate::shard::Shard;
-    use crate::statistics::sys::DropReason;
-    use crate::{BrokerEvent, BrokerOptions, Interest, MonotonicMs, ProcessMemory, ShardId};
+    use crate::{BrokerEvent, BrokerOptions, Interest, ProcessMemory};
     use mqtt::{ProtocolVersion, QoS, SubscribeOptions};
     use std::sync::Arc;
 
@@ -194,7 +197,13 @@ mod tests {
         let generation = shard.sessions.get(session).generation;
         let member = SessionRef { shard: ShardId(0), session, generation };
         let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
-        shard.routing.join_group(&NAME.into(), member, "a", options, 0, true, &mut shard.sessions);
+        shard.routing.join_group(
+            &NAME.into(),
+            member,
+            "a",
+            GroupJoin { options, id: 0, lasts: true },
+            &mut shard.sessions,
+        );
         shard
     }
 
@@ -216,7 +225,7 @@ mod tests {
         (0..20_000).for_each(|_| publish(&mut shard, Durability::Sync, &mut out));
         let held = shard.routing.groups.memory_bytes();
         assert!((900_000..1_300_000).contains(&held), "{held} bytes of 20 MB");
-        assert_eq!(shard.sessions.counters.drops, [0; crate::statistics::sys::DROPS]);
+        assert_eq!(shard.sessions.counters.drops, [0; crate::counters::DROPS]);
     }
 
     #[test]
@@ -256,9 +265,7 @@ mod tests {
             &NAME.into(),
             member,
             "a",
-            SubscribeOptions::default(),
-            0,
-            true,
+            GroupJoin { options: SubscribeOptions::default(), id: 0, lasts: true },
             &mut shard.sessions,
         );
         publish(&mut shard, Durability::Sync, &mut out);

@@ -7,20 +7,15 @@
 
 mod trie;
 
-use crate::input::SessionId;
+use crate::ids::{FilterId, SessionId, SubscriptionFlags};
 use crate::memory::cost;
 use crate::slab::Slab;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use mqtt::{QoS, SubscribeOptions};
 use smallvec::SmallVec;
 use smol_str::SmolStr;
 use std::hash::BuildHasher;
 use trie::FilterTrie;
-
-/// Index of a filter in the `FilterIndex` of a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FilterId(pub(crate) u32);
 
 /// Subscription of one session to one filter, as the filter refers to it.
 #[derive(Clone, Copy, Debug)]
@@ -31,62 +26,6 @@ pub(crate) struct FilterSubscriber {
     /// Subscription Identifier, 0 for none.
     pub(crate) id: u32,
     pub(crate) options: SubscriptionFlags,
-}
-
-/// `SubscribeOptions` without retain handling, which only SUBSCRIBE itself needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SubscriptionFlags(u8);
-
-impl SubscriptionFlags {
-    pub(crate) fn new(options: SubscribeOptions) -> SubscriptionFlags {
-        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
-        let flags = flag(options.no_local, 4) | flag(options.retain_as_published, 8);
-        SubscriptionFlags(options.qos as u8 | flags)
-    }
-
-    /// Returns the options as the byte in a record of the store: QoS in bits 0 and 1, No Local 4,
-    /// Retain As Published 8.
-    pub(crate) fn bits(self) -> u8 {
-        self.0
-    }
-
-    pub(crate) fn from_bits(bits: u8) -> SubscriptionFlags {
-        SubscriptionFlags(bits & 15)
-    }
-
-    pub(crate) fn options(self) -> SubscribeOptions {
-        SubscribeOptions {
-            qos: self.qos(),
-            no_local: self.no_local(),
-            retain_as_published: self.retain_as_published(),
-            ..SubscribeOptions::default()
-        }
-    }
-
-    #[inline]
-    pub(crate) fn qos(self) -> QoS {
-        match self.0 & 3 {
-            0 => QoS::AtMostOnce,
-            1 => QoS::AtLeastOnce,
-            _ => QoS::ExactlyOnce,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn no_local(self) -> bool {
-        self.0 & 4 != 0
-    }
-
-    /// Combines two subscriptions of one session: the higher QoS, and each flag which either sets.
-    pub(crate) fn union(self, other: SubscriptionFlags) -> SubscriptionFlags {
-        let qos = (self.0 & 3).max(other.0 & 3);
-        SubscriptionFlags(qos | (self.0 | other.0) & !3)
-    }
-
-    #[inline]
-    pub(crate) fn retain_as_published(self) -> bool {
-        self.0 & 8 != 0
-    }
 }
 
 /// A filter with its subscribers. A short text and a single subscriber are stored inline, so that a

@@ -1,7 +1,7 @@
 //! The trie of filters with wildcards, one node per level. Named children of all nodes are entries
 //! of one hash table; `+` and `#` are fields of the node, since every match checks both.
 
-use super::FilterId;
+use crate::ids::FilterId;
 use crate::limits::NONE;
 use crate::slab::Slab;
 use foldhash::fast::FixedState;
@@ -39,7 +39,7 @@ pub(super) struct FilterTrie {
 }
 
 impl FilterTrieNode {
-    fn new(parent: u32, level: &str) -> FilterTrieNode {
+    pub(crate) fn new(parent: u32, level: &str) -> FilterTrieNode {
         FilterTrieNode {
             parent,
             level: level.into(),
@@ -50,13 +50,13 @@ impl FilterTrieNode {
         }
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.children == 0 && self.plus == NONE && self.filter == NONE && self.hash == NONE
     }
 }
 
 impl FilterTrie {
-    pub(super) fn new(seed: u64) -> FilterTrie {
+    pub(crate) fn new(seed: u64) -> FilterTrie {
         let mut nodes = Slab::default();
         let root = nodes.insert(FilterTrieNode::new(NONE, ""));
         FilterTrie {
@@ -71,7 +71,7 @@ impl FilterTrie {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.filters == 0
     }
 
@@ -140,7 +140,7 @@ impl FilterTrie {
         Some(at)
     }
 
-    pub(super) fn find(&self, text: &str) -> Option<u32> {
+    pub(crate) fn find(&self, text: &str) -> Option<u32> {
         let node = &self.nodes[self.node_of(text)?];
         let filter = if text.ends_with('#') { node.hash } else { node.filter };
         (filter != NONE).then_some(filter)

@@ -6,7 +6,7 @@ use crate::sink::columns::{self, SinkColumns};
 use crate::sink::message::SinkMessage;
 use crate::sink::settings::{SinkSettings, SinkTarget, check_template};
 use crate::sink::template::SinkTemplate;
-use broker::connection::authentication::SecretBytes;
+use broker::peer::authentication::SecretBytes;
 use config::row::{ANY, OptionRow};
 use config::value::OptionKind;
 use net::scram::ScramHash;
