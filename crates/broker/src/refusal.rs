@@ -56,193 +56,295 @@ pub enum Refusal {
     WildcardUnsupported,
 }
 
+/// The answers to one refusal.
+struct RefusalRow {
+    refusal: Refusal,
+    /// The reason code for clients of 5.0; CONNACK of 3.x has the code that fits, if one does.
+    reason: ReasonCode,
+    /// Whether a refused QoS 1 or 2 PUBLISH of a 3.x client is acknowledged. A forbidden message is
+    /// acknowledged and dropped; a message without room must not look stored, so the connection is
+    /// closed [3.1.1:MQTT-3.3.5-2].
+    is_acknowledged_in_v3: bool,
+    /// A sentence for Reason Strings and logs.
+    description: &'static str,
+    /// The options that lead to the refusal, for the log; `None` if no option does.
+    options: Option<&'static str>,
+}
+
+impl RefusalRow {
+    const fn new(refusal: Refusal, reason: ReasonCode, description: &'static str) -> RefusalRow {
+        let (is_acknowledged_in_v3, options) = (false, None);
+        RefusalRow { refusal, reason, is_acknowledged_in_v3, description, options }
+    }
+
+    const fn acknowledged_in_v3(mut self) -> RefusalRow {
+        self.is_acknowledged_in_v3 = true;
+        self
+    }
+
+    const fn set_by(mut self, options: &'static str) -> RefusalRow {
+        self.options = Some(options);
+        self
+    }
+}
+
+/// A row for each refusal, in the order of the enum.
+static REFUSAL_ROWS: [RefusalRow; 39] = [
+    RefusalRow::new(
+        Refusal::AnswerTooLarge,
+        ReasonCode::PacketTooLarge,
+        "the answer is above the client's Maximum Packet Size",
+    ),
+    RefusalRow::new(
+        Refusal::AuthMethodUnsupported,
+        ReasonCode::BadAuthenticationMethod,
+        "the authentication method is not supported",
+    )
+    .set_by("auth and allow_anonymous"),
+    RefusalRow::new(
+        Refusal::BadCredentials,
+        ReasonCode::BadUserNameOrPassword,
+        "the user name or the password is wrong",
+    )
+    .set_by("auth and allow_anonymous"),
+    RefusalRow::new(Refusal::Banned, ReasonCode::Banned, "the client is banned")
+        .set_by("bans.file"),
+    // 0x8A is valid in CONNACK only [MQTT-3.14.2-1].
+    RefusalRow::new(
+        Refusal::BannedMeanwhile,
+        ReasonCode::AdministrativeAction,
+        "the client is banned",
+    )
+    .set_by("bans.file"),
+    RefusalRow::new(
+        Refusal::CacheRequestInvalid,
+        ReasonCode::PayloadFormatInvalid,
+        "a request to $cache/NAME is JSON like {\"topic\":\"a/#\"}",
+    )
+    .acknowledged_in_v3(),
+    RefusalRow::new(
+        Refusal::CacheUnanswerable,
+        ReasonCode::ImplementationSpecificError,
+        "a request to $cache/ needs a Response Topic",
+    )
+    .acknowledged_in_v3(),
+    RefusalRow::new(
+        Refusal::CacheUnknown,
+        ReasonCode::TopicNameInvalid,
+        "no such cache: a request goes to $cache/NAME",
+    )
+    .acknowledged_in_v3(),
+    RefusalRow::new(
+        Refusal::ClientIdMissing,
+        ReasonCode::ClientIdentifierNotValid,
+        "the client id is empty where the version wants one",
+    ),
+    RefusalRow::new(
+        Refusal::ClientIdReserved,
+        ReasonCode::ClientIdentifierNotValid,
+        "client ids that begin with $link/ are the server's own",
+    ),
+    RefusalRow::new(
+        Refusal::ClientIdTooLong,
+        ReasonCode::ClientIdentifierNotValid,
+        "the client id is too long",
+    )
+    .set_by("connect.client_id_bytes_max"),
+    RefusalRow::new(
+        Refusal::DelayInvalid,
+        ReasonCode::TopicNameInvalid,
+        "a PUBLISH is delayed by $delayed/SECONDS/TOPIC, with 1 to 4294967",
+    )
+    .acknowledged_in_v3(),
+    RefusalRow::new(
+        Refusal::DelayedFull,
+        ReasonCode::QuotaExceeded,
+        "no room: too many delayed messages wait",
+    )
+    .set_by("delayed.messages_max, delayed.bytes_max, delayed.client_percent_max"),
+    RefusalRow::new(
+        Refusal::Draining,
+        ReasonCode::ServerUnavailable,
+        "the server is shutting down",
+    ),
+    RefusalRow::new(
+        Refusal::ExclusiveTaken,
+        ReasonCode::QuotaExceeded,
+        "another client has this exclusive subscription",
+    ),
+    RefusalRow::new(
+        Refusal::ExclusiveUnsupported,
+        ReasonCode::TopicFilterInvalid,
+        "exclusive subscriptions are not supported",
+    )
+    .set_by("subscription.exclusive_available"),
+    RefusalRow::new(
+        Refusal::Expired,
+        ReasonCode::MaximumConnectTime,
+        "the client's credentials have expired",
+    ),
+    RefusalRow::new(
+        Refusal::Flapping,
+        ReasonCode::Banned,
+        "the client came and went too often: it has to wait",
+    )
+    .set_by("flapping.count_max"),
+    RefusalRow::new(
+        Refusal::NoNamespace,
+        ReasonCode::NotAuthorized,
+        "the client has no name that a namespace could have",
+    )
+    .set_by("namespace"),
+    RefusalRow::new(
+        Refusal::NoVerdict,
+        ReasonCode::ServerUnavailable,
+        "nobody could say in time whether the client may connect",
+    )
+    .set_by("auth.timeout_ms"),
+    RefusalRow::new(
+        Refusal::NotAuthorized,
+        ReasonCode::NotAuthorized,
+        "not permitted: $SYS and $link topics are the server's",
+    )
+    .acknowledged_in_v3(),
+    RefusalRow::new(
+        Refusal::NotPermitted,
+        ReasonCode::NotAuthorized,
+        "not permitted by the rules of the server",
+    )
+    .acknowledged_in_v3()
+    .set_by("acl.file"),
+    RefusalRow::new(
+        Refusal::NotRenewed,
+        ReasonCode::NotAuthorized,
+        "the client did not prove again who it is",
+    )
+    .set_by("auth and allow_anonymous"),
+    RefusalRow::new(Refusal::NotWelcome, ReasonCode::NotAuthorized, "the client may not connect")
+        .set_by("auth and allow_anonymous"),
+    RefusalRow::new(
+        Refusal::PayloadFormatInvalid,
+        ReasonCode::PayloadFormatInvalid,
+        "the payload is not the UTF-8 that it promises",
+    )
+    .acknowledged_in_v3()
+    .set_by("message.check_payload_format"),
+    RefusalRow::new(
+        Refusal::QoSUnsupported,
+        ReasonCode::QoSNotSupported,
+        "the QoS is above the server's maximum",
+    )
+    .set_by("message.qos_max"),
+    RefusalRow::new(
+        Refusal::QueueFull,
+        ReasonCode::QuotaExceeded,
+        "the queue is full: the client takes messages too slowly",
+    )
+    .set_by("queue.policy, queue.bytes_max, queue.messages_max"),
+    RefusalRow::new(
+        Refusal::QuotaExceeded,
+        ReasonCode::QuotaExceeded,
+        "no room: a limit of the server is reached",
+    )
+    .set_by("limits.connections_max, limits.address_connections_max, memory.bytes_max"),
+    RefusalRow::new(
+        Refusal::RetainUnsupported,
+        ReasonCode::RetainNotSupported,
+        "retained messages are not supported",
+    )
+    .set_by("retain.available"),
+    RefusalRow::new(
+        Refusal::SharedUnsupported,
+        ReasonCode::SharedSubscriptionsNotSupported,
+        "shared subscriptions are not supported",
+    )
+    .set_by("shared.available"),
+    RefusalRow::new(
+        Refusal::StoreFull,
+        ReasonCode::QuotaExceeded,
+        "no room: the server's store is full",
+    )
+    .set_by("store.bytes_max"),
+    RefusalRow::new(
+        Refusal::SubscriptionIdsUnsupported,
+        ReasonCode::SubscriptionIdentifiersNotSupported,
+        "subscription identifiers are not supported",
+    )
+    .set_by("subscription.ids_available"),
+    RefusalRow::new(Refusal::TooBusy, ReasonCode::ServerBusy, "too many clients wait to be let in")
+        .set_by("auth.queue_max"),
+    RefusalRow::new(
+        Refusal::TooFast,
+        ReasonCode::ConnectionRateExceeded,
+        "too many connections in so short a time",
+    )
+    .set_by("limits.address_connections_per_s"),
+    RefusalRow::new(
+        Refusal::TooManyFailures,
+        ReasonCode::ConnectionRateExceeded,
+        "too many failed attempts from this address",
+    )
+    .set_by("auth.failures_max"),
+    RefusalRow::new(
+        Refusal::TopicFilterInvalid,
+        ReasonCode::TopicFilterInvalid,
+        "the topic filter has too many levels or bytes",
+    )
+    .set_by("topic.levels_max, topic.bytes_max"),
+    RefusalRow::new(
+        Refusal::TopicNameInvalid,
+        ReasonCode::TopicNameInvalid,
+        "the topic name has too many levels or bytes",
+    )
+    .acknowledged_in_v3()
+    .set_by("topic.levels_max, topic.bytes_max"),
+    RefusalRow::new(
+        Refusal::TopicReserved,
+        ReasonCode::TopicNameInvalid,
+        "$share/ and $exclusive/ begin filters, not topic names",
+    )
+    .acknowledged_in_v3(),
+    RefusalRow::new(
+        Refusal::WildcardUnsupported,
+        ReasonCode::WildcardSubscriptionsNotSupported,
+        "wildcards in topic filters are not supported",
+    )
+    .set_by("subscription.wildcard_available"),
+];
+
+// `Refusal::row` takes a refusal as the index of its row.
+const _: () = {
+    let mut at = 0;
+    while at < REFUSAL_ROWS.len() {
+        assert!(REFUSAL_ROWS[at].refusal as usize == at);
+        at += 1;
+    }
+};
+
 impl Refusal {
+    fn row(self) -> &'static RefusalRow {
+        &REFUSAL_ROWS[self as usize]
+    }
+
+    /// Returns the reason code for clients of 5.0.
     pub fn reason(self) -> ReasonCode {
-        match self {
-            Refusal::AnswerTooLarge => ReasonCode::PacketTooLarge,
-            Refusal::AuthMethodUnsupported => ReasonCode::BadAuthenticationMethod,
-            Refusal::BadCredentials => ReasonCode::BadUserNameOrPassword,
-            Refusal::Banned | Refusal::Flapping => ReasonCode::Banned,
-            // 0x8A is valid in CONNACK only [MQTT-3.14.2-1].
-            Refusal::BannedMeanwhile => ReasonCode::AdministrativeAction,
-            Refusal::ClientIdMissing | Refusal::ClientIdReserved | Refusal::ClientIdTooLong => {
-                ReasonCode::ClientIdentifierNotValid
-            }
-            Refusal::CacheRequestInvalid => ReasonCode::PayloadFormatInvalid,
-            Refusal::CacheUnanswerable => ReasonCode::ImplementationSpecificError,
-            Refusal::CacheUnknown
-            | Refusal::DelayInvalid
-            | Refusal::TopicNameInvalid
-            | Refusal::TopicReserved => ReasonCode::TopicNameInvalid,
-            Refusal::Draining | Refusal::NoVerdict => ReasonCode::ServerUnavailable,
-            Refusal::ExclusiveUnsupported | Refusal::TopicFilterInvalid => {
-                ReasonCode::TopicFilterInvalid
-            }
-            Refusal::Expired => ReasonCode::MaximumConnectTime,
-            Refusal::NoNamespace
-            | Refusal::NotAuthorized
-            | Refusal::NotPermitted
-            | Refusal::NotRenewed
-            | Refusal::NotWelcome => ReasonCode::NotAuthorized,
-            Refusal::PayloadFormatInvalid => ReasonCode::PayloadFormatInvalid,
-            Refusal::QoSUnsupported => ReasonCode::QoSNotSupported,
-            Refusal::DelayedFull
-            | Refusal::ExclusiveTaken
-            | Refusal::QueueFull
-            | Refusal::QuotaExceeded
-            | Refusal::StoreFull => ReasonCode::QuotaExceeded,
-            Refusal::RetainUnsupported => ReasonCode::RetainNotSupported,
-            Refusal::SharedUnsupported => ReasonCode::SharedSubscriptionsNotSupported,
-            Refusal::SubscriptionIdsUnsupported => ReasonCode::SubscriptionIdentifiersNotSupported,
-            Refusal::TooBusy => ReasonCode::ServerBusy,
-            Refusal::TooFast | Refusal::TooManyFailures => ReasonCode::ConnectionRateExceeded,
-            Refusal::WildcardUnsupported => ReasonCode::WildcardSubscriptionsNotSupported,
-        }
+        self.row().reason
     }
 
     /// Returns the names of the options that lead to this refusal, for the log; `None` if no option
     /// does.
     pub fn options(self) -> Option<&'static str> {
-        Some(match self {
-            Refusal::AuthMethodUnsupported
-            | Refusal::BadCredentials
-            | Refusal::NotRenewed
-            | Refusal::NotWelcome => "auth and allow_anonymous",
-            Refusal::Banned | Refusal::BannedMeanwhile => "bans.file",
-            Refusal::ClientIdTooLong => "connect.client_id_bytes_max",
-            Refusal::DelayedFull => {
-                "delayed.messages_max, delayed.bytes_max, delayed.client_percent_max"
-            }
-            Refusal::ExclusiveUnsupported => "subscription.exclusive_available",
-            Refusal::Flapping => "flapping.count_max",
-            Refusal::NoNamespace => "namespace",
-            Refusal::NoVerdict => "auth.timeout_ms",
-            Refusal::NotPermitted => "acl.file",
-            Refusal::PayloadFormatInvalid => "message.check_payload_format",
-            Refusal::QoSUnsupported => "message.qos_max",
-            Refusal::QueueFull => "queue.policy, queue.bytes_max, queue.messages_max",
-            Refusal::QuotaExceeded => {
-                "limits.connections_max, limits.address_connections_max, memory.bytes_max"
-            }
-            Refusal::RetainUnsupported => "retain.available",
-            Refusal::SharedUnsupported => "shared.available",
-            Refusal::StoreFull => "store.bytes_max",
-            Refusal::SubscriptionIdsUnsupported => "subscription.ids_available",
-            Refusal::TooBusy => "auth.queue_max",
-            Refusal::TooFast => "limits.address_connections_per_s",
-            Refusal::TooManyFailures => "auth.failures_max",
-            Refusal::TopicFilterInvalid | Refusal::TopicNameInvalid => {
-                "topic.levels_max, topic.bytes_max"
-            }
-            Refusal::WildcardUnsupported => "subscription.wildcard_available",
-            Refusal::AnswerTooLarge
-            | Refusal::CacheRequestInvalid
-            | Refusal::CacheUnanswerable
-            | Refusal::CacheUnknown
-            | Refusal::ClientIdMissing
-            | Refusal::ClientIdReserved
-            | Refusal::DelayInvalid
-            | Refusal::Draining
-            | Refusal::ExclusiveTaken
-            | Refusal::Expired
-            | Refusal::NotAuthorized
-            | Refusal::TopicReserved => return None,
-        })
+        self.row().options
     }
 
     /// Returns a sentence for Reason Strings and logs.
     pub fn description(self) -> &'static str {
-        match self {
-            Refusal::AnswerTooLarge => "the answer is above the client's Maximum Packet Size",
-            Refusal::AuthMethodUnsupported => "the authentication method is not supported",
-            Refusal::BadCredentials => "the user name or the password is wrong",
-            Refusal::Banned | Refusal::BannedMeanwhile => "the client is banned",
-            Refusal::CacheRequestInvalid => {
-                "a request to $cache/NAME is JSON like {\"topic\":\"a/#\"}"
-            }
-            Refusal::CacheUnanswerable => "a request to $cache/ needs a Response Topic",
-            Refusal::CacheUnknown => "no such cache: a request goes to $cache/NAME",
-            Refusal::ClientIdMissing => "the client id is empty where the version wants one",
-            Refusal::ClientIdReserved => "client ids that begin with $link/ are the server's own",
-            Refusal::ClientIdTooLong => "the client id is too long",
-            Refusal::DelayInvalid => {
-                "a PUBLISH is delayed by $delayed/SECONDS/TOPIC, with 1 to 4294967"
-            }
-            Refusal::DelayedFull => "no room: too many delayed messages wait",
-            Refusal::Draining => "the server is shutting down",
-            Refusal::ExclusiveTaken => "another client has this exclusive subscription",
-            Refusal::ExclusiveUnsupported => "exclusive subscriptions are not supported",
-            Refusal::Expired => "the client's credentials have expired",
-            Refusal::Flapping => "the client came and went too often: it has to wait",
-            Refusal::NoNamespace => "the client has no name that a namespace could have",
-            Refusal::NoVerdict => "nobody could say in time whether the client may connect",
-            Refusal::NotAuthorized => "not permitted: $SYS and $link topics are the server's",
-            Refusal::NotPermitted => "not permitted by the rules of the server",
-            Refusal::NotRenewed => "the client did not prove again who it is",
-            Refusal::NotWelcome => "the client may not connect",
-            Refusal::PayloadFormatInvalid => "the payload is not the UTF-8 that it promises",
-            Refusal::QoSUnsupported => "the QoS is above the server's maximum",
-            Refusal::QueueFull => "the queue is full: the client takes messages too slowly",
-            Refusal::QuotaExceeded => "no room: a limit of the server is reached",
-            Refusal::RetainUnsupported => "retained messages are not supported",
-            Refusal::SharedUnsupported => "shared subscriptions are not supported",
-            Refusal::StoreFull => "no room: the server's store is full",
-            Refusal::SubscriptionIdsUnsupported => "subscription identifiers are not supported",
-            Refusal::TooBusy => "too many clients wait to be let in",
-            Refusal::TooFast => "too many connections in so short a time",
-            Refusal::TooManyFailures => "too many failed attempts from this address",
-            Refusal::TopicFilterInvalid => "the topic filter has too many levels or bytes",
-            Refusal::TopicNameInvalid => "the topic name has too many levels or bytes",
-            Refusal::TopicReserved => "$share/ and $exclusive/ begin filters, not topic names",
-            Refusal::WildcardUnsupported => "wildcards in topic filters are not supported",
-        }
+        self.row().description
     }
 
-    /// Whether a refused QoS 1 or 2 PUBLISH of a 3.x client is acknowledged. A forbidden message is
-    /// acknowledged and dropped; a message without room must not look stored, so the connection is
-    /// closed [3.1.1:MQTT-3.3.5-2].
+    /// Whether a refused QoS 1 or 2 PUBLISH of a 3.x client is acknowledged: see [`RefusalRow`].
     pub(crate) fn is_acknowledged_in_v3(self) -> bool {
-        match self {
-            Refusal::CacheRequestInvalid
-            | Refusal::CacheUnanswerable
-            | Refusal::CacheUnknown
-            | Refusal::DelayInvalid
-            | Refusal::NotAuthorized
-            | Refusal::NotPermitted
-            | Refusal::PayloadFormatInvalid
-            | Refusal::TopicNameInvalid
-            | Refusal::TopicReserved => true,
-            Refusal::AnswerTooLarge
-            | Refusal::AuthMethodUnsupported
-            | Refusal::BadCredentials
-            | Refusal::Banned
-            | Refusal::BannedMeanwhile
-            | Refusal::ClientIdMissing
-            | Refusal::ClientIdReserved
-            | Refusal::ClientIdTooLong
-            | Refusal::DelayedFull
-            | Refusal::Draining
-            | Refusal::ExclusiveTaken
-            | Refusal::ExclusiveUnsupported
-            | Refusal::Expired
-            | Refusal::Flapping
-            | Refusal::NoNamespace
-            | Refusal::NoVerdict
-            | Refusal::NotRenewed
-            | Refusal::NotWelcome
-            | Refusal::QoSUnsupported
-            | Refusal::QueueFull
-            | Refusal::QuotaExceeded
-            | Refusal::RetainUnsupported
-            | Refusal::SharedUnsupported
-            | Refusal::StoreFull
-            | Refusal::SubscriptionIdsUnsupported
-            | Refusal::TooBusy
-            | Refusal::TooFast
-            | Refusal::TooManyFailures
-            | Refusal::TopicFilterInvalid
-            | Refusal::WildcardUnsupported => false,
-        }
+        self.row().is_acknowledged_in_v3
     }
 }
 
