@@ -7,6 +7,7 @@ mod doc_fragments;
 mod doc_openings;
 mod doc_paths;
 mod files;
+mod folder_edges;
 mod names;
 mod size;
 #[cfg(test)]
@@ -89,6 +90,11 @@ pub(crate) const CHECKS: &[TidyCheck] = &[
         name: "edges",
         rule: "crates depend only on what the house allows",
         find: dependency_edges::find,
+    },
+    TidyCheck {
+        name: "folder-edges",
+        rule: "a folder of a crate uses only those below it",
+        find: folder_edges::find,
     },
     TidyCheck {
         name: "words",

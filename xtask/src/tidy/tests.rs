@@ -125,6 +125,34 @@ fn an_edge_that_the_house_does_not_allow_is_named() {
 }
 
 #[test]
+fn a_folder_that_uses_one_above_it_is_named() {
+    let session = "//! A.\nuse crate::ids::ConnId;\nuse crate::routing::publish;\n\
+                   fn a() {\n    crate::shard::b();\n}\n\
+                   #[cfg(test)]\nmod tests {\n    use crate::shard::Shard;\n}\n";
+    let grouped = "//! A.\nuse crate::{ids::{ConnId, ShardId}, connection::conn, limits};\n\
+                   // crate::shard stands in a comment.\n";
+    let above = "which stands above it: pass what is needed as an argument, or move the shared \
+                 data below both";
+    check(
+        "folder-edges",
+        &[
+            ("crates/broker/src/session/a.rs", session),
+            ("crates/broker/src/routing.rs", grouped),
+            ("crates/broker/src/attic/a.rs", "//! A.\n"),
+            ("crates/broker/src/lib.rs", "pub use crate::shard::Shard;\n"),
+            ("crates/mqtt/src/a.rs", "use crate::shard::Shard;\n"),
+        ],
+        &[
+            &format!("crates/broker/src/session/a.rs:3: session must not use routing, {above}"),
+            &format!("crates/broker/src/session/a.rs:5: session must not use shard, {above}"),
+            &format!("crates/broker/src/routing.rs:2: routing must not use connection, {above}"),
+            "crates/broker/src/attic/a.rs:1: folder attic has no place; give it one in \
+             tidy/folder_edges.rs",
+        ],
+    );
+}
+
+#[test]
 fn a_word_that_a_crate_may_not_say_is_named_with_its_replacement() {
     check(
         "words",
