@@ -37,12 +37,12 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) connections: ConnectionTable,
-    pub(crate) authorization: ShardAuthorization,
+    pub(in crate::shard) authorization: ShardAuthorization,
     pub(crate) rule_engine: RuleEngine,
-    pub(crate) caches: ShardCaches,
+    pub(in crate::shard) caches: ShardCaches,
     pub(crate) routing: ShardRouting,
     pub(crate) sessions: SessionTable,
-    pub(crate) statistics: ShardStatistics,
+    pub(in crate::shard) statistics: ShardStatistics,
     /// The list of fired timers, which stays allocated from tick to tick.
     fired_timers: Vec<ShardTimer>,
 }

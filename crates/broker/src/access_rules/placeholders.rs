@@ -107,11 +107,11 @@ fn parse_group(
 /// Values of the placeholders for one client.
 #[derive(Debug)]
 pub(crate) struct PlaceholderValues<'a> {
-    pub(crate) client_id: &'a str,
+    pub(in crate::access_rules) client_id: &'a str,
     /// User name; `None` for a name without authentication.
-    pub(crate) user: Option<&'a str>,
-    pub(crate) common_name: Option<&'a str>,
-    pub(crate) host: Option<IpAddr>,
+    pub(in crate::access_rules) user: Option<&'a str>,
+    pub(in crate::access_rules) common_name: Option<&'a str>,
+    pub(in crate::access_rules) host: Option<IpAddr>,
 }
 
 impl<'a> PlaceholderValues<'a> {

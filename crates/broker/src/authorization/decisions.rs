@@ -8,11 +8,11 @@ use crate::interface::cache_message::{CacheReplyTarget, response_topic};
 use crate::interface::outbox::Outbox;
 use crate::memory::SMALL_BYTES_MAX;
 use crate::message::namespace;
-use crate::permissions::authz::AccessCheck;
+use crate::permissions::access_check::AccessCheck;
 use crate::refusal::Refusal;
 use crate::routing::publish::PublishProperties;
 use crate::session::session_table::SessionTable;
-use crate::session::subscribe::is_own_link_topic;
+use crate::session::subscribe_checks::is_own_link_topic;
 use mqtt::{Property, Publish, QoS};
 
 impl ShardAuthorization {

@@ -1,7 +1,7 @@
 //! Authorization: the permissions of a client, by rules, groups, bans and decisions of
 //! authorization servers.
 
-pub(crate) mod admission;
+pub(crate) mod auth_verdict;
 pub(crate) mod ban_watch;
 pub(crate) mod decisions;
 pub(crate) mod reauthorization;
@@ -15,13 +15,13 @@ use reauthorization::ReauthorizationQueue;
 /// The generation of permissions, bans, and requests to authorization servers.
 #[derive(Debug)]
 pub(crate) struct ShardAuthorization {
-    pub(crate) rights_generation: u32,
+    pub(in crate::authorization) rights_generation: u32,
     pub(crate) ban_watch: BanWatch,
     pub(crate) reauthorization: ReauthorizationQueue,
     /// Whether any listener has an authorization backend.
     pub(crate) uses_authz: bool,
     /// Number of the last authorization request, used as its `RequestId`.
-    pub(crate) authz_requests: u32,
+    pub(in crate::authorization) authz_requests: u32,
 }
 
 impl ShardAuthorization {

@@ -10,7 +10,7 @@ use crate::ids::{MonotonicMs, RequestId, SessionId};
 use crate::interface::authz::AuthzDecision;
 use crate::interface::outbox::{Effect, Outbox};
 use crate::message::namespace::filter_behind_share;
-use crate::permissions::authz::{AccessCheck, authz_request};
+use crate::permissions::access_check::{AccessCheck, authz_request};
 use crate::permissions::client_permissions::ClientPermissions;
 use crate::routing::ShardRouting;
 use crate::session::session_table::SessionTable;

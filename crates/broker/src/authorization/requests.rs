@@ -1,4 +1,14 @@
-//! Requests to authorization servers: packets that wait, and their answers.
+//! External authorization: a server decides about an action to which no rule applies.
+//!
+//! ```text
+//!       PUBLISH, SUBSCRIBE, no decision     the last ShardInput::AuthzAnswered, or the deadline
+//! Live --------------------------------> Authorizing -------------------------------------> Live
+//!       Effect::Hold, Effect::Authorize for each topic             Effect::Resume
+//! ```
+//!
+//! The packet stays unread in the transport and is read again after the decisions, so later packets
+//! keep their order. Only this connection waits. A CONNECT with a will waits likewise. A missing
+//! decision at the deadline denies the action.
 
 use crate::access_rules::acl_rules::{AclAction, AclQuery};
 use crate::authorization::ShardAuthorization;
@@ -8,7 +18,9 @@ use crate::connection::pending_authz::{PendingAuthz, PendingCheck};
 use crate::ids::{ConnId, MonotonicMs, RequestId, SessionId};
 use crate::interface::authz::AuthzDecision;
 use crate::interface::outbox::{Effect, Outbox};
-use crate::permissions::authz::{AccessCheck, QUESTION_BYTES_MAX, QUESTIONS_MAX, authz_request};
+use crate::permissions::access_check::{
+    AccessCheck, QUESTION_BYTES_MAX, QUESTIONS_MAX, authz_request,
+};
 use crate::permissions::authz_cache::AuthzCache;
 use crate::permissions::client_permissions::ClientPermissions;
 use crate::session::session_table::SessionTable;

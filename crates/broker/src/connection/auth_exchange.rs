@@ -27,7 +27,7 @@ use mqtt::{
 /// State of a connection with an authentication method [MQTT 5.0, 4.12].
 #[derive(Clone, Debug)]
 pub(crate) struct AuthExchange {
-    pub(crate) method: Box<str>,
+    pub(in crate::connection) method: Box<str>,
     /// The client's Maximum Packet Size in bytes.
     packet_bytes_max: u32,
     /// State of the backend while the client owes the response to a challenge.

@@ -1,4 +1,4 @@
-//! The protocol state of one connection, and the dispatch of received packets to their handlers.
+//! The protocol state of one connection.
 
 use crate::connection::auth_exchange::AuthExchange;
 use crate::connection::connection_table::ConnectionTable;
@@ -26,7 +26,7 @@ pub(crate) struct Conn {
     /// Bytes of the largest packet accepted from the client [MQTT-3.2.2-15].
     pub(crate) packet_bytes_max: u32,
     /// Acknowledgements to the client, held until the store has committed a batch.
-    pub(crate) pending_acks: u32,
+    pub(in crate::connection) pending_acks: u32,
     pub(crate) generation: u32,
     /// Longest allowed silence of the client in milliseconds: one and a half times the keep-alive,
     /// or 0 for no limit [MQTT 5.0, 3.1.2.10].
@@ -38,13 +38,13 @@ pub(crate) struct Conn {
     pub(crate) exchange: Option<Box<AuthExchange>>,
     /// Topics of the client's aliases: alias `n` is at index `n - 1`. The list ends with the
     /// connection [MQTT-3.3.2-7].
-    pub(crate) aliases: Vec<Option<Arc<str>>>,
+    pub(in crate::connection) aliases: Vec<Option<Arc<str>>>,
     /// Bytes of memory of the topics in `aliases`.
-    pub(crate) alias_bytes: u32,
-    pub(crate) topic_alias_max: u16,
+    pub(in crate::connection) alias_bytes: u32,
+    pub(in crate::connection) topic_alias_max: u16,
     /// Receive Maximum as sent in CONNACK, even if the options have changed since.
-    pub(crate) receive_maximum: u16,
-    pub(crate) version: ProtocolVersion,
+    pub(in crate::connection) receive_maximum: u16,
+    pub(in crate::connection) version: ProtocolVersion,
     /// Whether the client is a bridge, to which the broker does not return the bridge's own
     /// messages.
     pub(crate) is_bridge: bool,

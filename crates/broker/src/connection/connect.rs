@@ -1,5 +1,5 @@
-//! CONNECT: admission of a client, the choice of the shard that owns the client id, and the start
-//! or resumption of the session.
+//! Checks of CONNECT by the limits of its listener, and `begin_session`, which attaches a
+//! connection to its session.
 
 use crate::connection::conn::ConnState;
 use crate::connection::connection_table::ConnectionTable;

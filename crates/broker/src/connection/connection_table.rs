@@ -23,12 +23,12 @@ use mqtt::ProtocolVersion;
 #[derive(Debug)]
 pub(crate) struct ConnectionTable {
     pub(crate) conns: Vec<Option<Conn>>,
-    pub(crate) conn_generation: u32,
+    pub(in crate::connection) conn_generation: u32,
     /// ConnectionTable which are held while the store has a backlog.
     pub(crate) store_waiters: Vec<ConnId>,
     /// Details of the violation that ends a connection next.
     pub(crate) violation_detail: Box<str>,
-    pub(crate) flapping: FlappingDetector,
+    pub(in crate::connection) flapping: FlappingDetector,
     pub(crate) stalls: StallSearch,
     pub(crate) draining: bool,
     /// Limits log events of connections which the broker closed.

@@ -1,5 +1,5 @@
-//! The connection: CONNECT and the negotiation of options, the dispatch of packets, the limits of a
-//! client, and the reasons for which a connection ends.
+//! The connections of a shard: their protocol state, CONNECT and the negotiation of options,
+//! answers, and limits of clients.
 
 pub mod admission;
 pub(crate) mod auth_exchange;
@@ -15,7 +15,7 @@ pub(crate) mod flapping;
 pub(crate) mod negotiation;
 pub mod pending_authz;
 pub(crate) mod publish_answer;
-pub(crate) mod rate_meter;
+pub(crate) mod read_rate;
 pub(crate) mod rewrite;
 pub(crate) mod rule_client;
 pub(crate) mod stalls;

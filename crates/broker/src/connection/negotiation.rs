@@ -12,13 +12,13 @@ use mqtt::{ConnAck, Connect, Properties, PropertiesBuf, Property, ProtocolVersio
 
 /// Properties of a CONNECT. An absent property has the default of MQTT 5.0, section 3.1.2.11.
 pub(crate) struct ConnectProperties<'a> {
-    pub(crate) session_expiry_s: Option<u32>,
-    pub(crate) receive_maximum: u16,
+    pub(in crate::connection) session_expiry_s: Option<u32>,
+    pub(in crate::connection) receive_maximum: u16,
     pub(crate) packet_bytes_max: u32,
-    pub(crate) topic_alias_max: u16,
-    pub(crate) response_information: bool,
-    pub(crate) problem_information: bool,
-    pub(crate) method: Option<&'a str>,
+    pub(in crate::connection) topic_alias_max: u16,
+    pub(in crate::connection) response_information: bool,
+    pub(in crate::connection) problem_information: bool,
+    pub(in crate::connection) method: Option<&'a str>,
 }
 
 impl<'a> ConnectProperties<'a> {
@@ -54,8 +54,8 @@ impl<'a> ConnectProperties<'a> {
 pub(crate) struct NegotiatedOptions {
     pub(crate) keep_alive_s: u16,
     pub(crate) session_expiry_s: u32,
-    pub(crate) properties: PropertiesBuf,
-    pub(crate) exchange: Option<AuthExchange>,
+    pub(in crate::connection) properties: PropertiesBuf,
+    pub(in crate::connection) exchange: Option<AuthExchange>,
 }
 
 impl ConnectionTable {

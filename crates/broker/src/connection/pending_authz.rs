@@ -4,7 +4,7 @@ use crate::access_rules::acl_rules::AclAction;
 use crate::connection::conn::ConnState;
 use crate::ids::MonotonicMs;
 use crate::interface::authz::AuthzDecision;
-use crate::permissions::authz::AccessCheck;
+use crate::permissions::access_check::AccessCheck;
 
 impl ConnState {
     pub(crate) fn pending_authz(&mut self) -> Option<&mut PendingAuthz> {

@@ -6,7 +6,6 @@ use crate::ids::{ConnId, SessionId};
 use crate::memory::SMALL_BYTES_MAX;
 use crate::refusal::{CloseReason, Refusal};
 use crate::routing::delayed;
-use crate::routing::topic_resolution::{ALIAS_BYTES, ResolvedTopic};
 use crate::session::session_table::SessionTable;
 use mqtt::{Property, Publish, Violation};
 use std::borrow::Cow;
@@ -95,3 +94,14 @@ impl ConnectionTable {
         Ok(())
     }
 }
+
+/// A topic name of a PUBLISH after `$delayed/` and the rewrites were applied.
+#[derive(Debug)]
+pub(crate) struct ResolvedTopic<'a> {
+    pub(crate) topic: Cow<'a, str>,
+    /// Delay in seconds; 0 publishes at once.
+    pub(crate) delay_s: u32,
+}
+
+/// Memory of an alias in addition to its topic: counters, and the allocator's overhead.
+pub(crate) const ALIAS_BYTES: usize = 32;

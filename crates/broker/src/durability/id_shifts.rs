@@ -8,8 +8,8 @@ use crate::ids::{IDS, add_to_id};
 /// A shift: from position `from` on, packet ids are `by` higher than the position alone gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdShift {
-    pub(crate) from: u64,
-    pub(crate) by: u16,
+    pub(in crate::durability) from: u64,
+    pub(in crate::durability) by: u16,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

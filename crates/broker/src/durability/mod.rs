@@ -7,7 +7,7 @@ pub(crate) mod id_shifts;
 pub(crate) mod pending_acks;
 pub(crate) mod persistent_session;
 pub(crate) mod records;
-pub(crate) mod stored_queue;
+pub(crate) mod stored_body;
 pub(crate) mod time_of_day;
 pub(crate) mod write_batch;
 

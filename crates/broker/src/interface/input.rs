@@ -127,7 +127,7 @@ pub enum ShardMessage {
         message: Message,
         ticket: u64,
         /// The sender's stored copy, for a message which must survive a power cut: see
-        /// `cross_shard_log`.
+        /// `session::cross_shard_log`.
         origin: Option<QueueRecordId>,
     },
     /// The records requested by tickets `first` to `last` are on the receiver's disk.

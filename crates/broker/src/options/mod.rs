@@ -1,6 +1,6 @@
 //! The options of a shard: an immutable value which a reload replaces as a whole, by
-//! `ShardCommand::Reload`. The option table of the `godwit` crate gives the name, range, default
-//! text and documentation of every option; the defaults in force are here.
+//! `ShardCommand::Reload`. The rows in crate `broker_options` have name, range, default text and
+//! documentation of every option; the defaults in force are here.
 
 use crate::access_rules::acl_rules::AclRuleSet;
 use crate::ids::ListenerId;

@@ -4,7 +4,7 @@
 use crate::access_rules::acl_rules::AclAction;
 use crate::ids::MonotonicMs;
 use crate::options::client_groups::AuthzOptions;
-use crate::permissions::authz::AccessCheck;
+use crate::permissions::access_check::AccessCheck;
 use crate::permissions::client_permissions::TOPIC_BYTES_MAX;
 
 #[derive(Debug, Default)]

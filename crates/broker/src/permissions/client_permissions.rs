@@ -9,8 +9,8 @@ use crate::options::BrokerOptions;
 use crate::options::client_groups::AuthzOptions;
 use crate::peer::PeerInfo;
 use crate::peer::authentication::AuthOutcome;
+use crate::permissions::access_check::AccessCheck;
 use crate::permissions::acl_cache::AclDecisionCache;
-use crate::permissions::authz::AccessCheck;
 use crate::permissions::authz_cache::AuthzCache;
 use std::borrow::Cow;
 

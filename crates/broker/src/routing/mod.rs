@@ -14,7 +14,6 @@ pub(crate) mod session_report;
 pub(crate) mod shared;
 pub(crate) mod stored_queue;
 pub(crate) mod subscribe;
-pub(crate) mod topic_resolution;
 pub(crate) mod topics;
 
 use crate::ids::{FilterId, MonotonicMs, RetainStamp};
@@ -46,9 +45,9 @@ pub(crate) struct ShardRouting {
 /// Buffers which stay allocated from publish to publish.
 #[derive(Debug, Default)]
 pub(crate) struct ScratchBuffers {
-    pub(crate) filters: Vec<FilterId>,
-    pub(crate) hits: Vec<(Delivery, u32)>,
-    pub(crate) levels: Vec<u64>,
+    pub(in crate::routing) filters: Vec<FilterId>,
+    pub(in crate::routing) hits: Vec<(Delivery, u32)>,
+    pub(in crate::routing) levels: Vec<u64>,
     pub(crate) properties: Vec<u8>,
     /// The full topic of a message from a client in a namespace.
     pub(crate) name: String,

@@ -1,5 +1,4 @@
-//! From a PUBLISH to a message. `publish` performs every check which can refuse the packet, in
-//! order; `client_permissions`, `topic_resolution`, `delayed` and `caches` contain those of theirs.
+//! From a checked PUBLISH to retained messages, shards, filters and groups.
 
 use crate::counters::DropReason;
 use crate::ids::{FilterId, RetainStamp, SessionId, ShardId};

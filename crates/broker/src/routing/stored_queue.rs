@@ -3,7 +3,7 @@
 use crate::counters::DropReason;
 use crate::durability::records;
 use crate::durability::records::QueueRecord;
-use crate::durability::stored_queue::{READ_BYTES, READ_MESSAGES, read_body};
+use crate::durability::stored_body::{READ_BYTES, READ_MESSAGES, read_body};
 use crate::ids::{QueueRecordId, RecordNumber, SessionId, SlotState};
 use crate::interface::outbox::Outbox;
 use crate::interface::store_access::{

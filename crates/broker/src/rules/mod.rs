@@ -210,8 +210,8 @@ const RUNS_PER_SAMPLE: u64 = 16;
 /// A rule with its index in `RuleIndex::all`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IndexedRule<'a> {
-    pub(crate) index: u32,
-    pub(crate) rule: &'a Rule,
+    pub(in crate::rules) index: u32,
+    pub(in crate::rules) rule: &'a Rule,
 }
 
 impl RuleEngine {

@@ -61,12 +61,12 @@ impl Session {
 /// Header fields of a PUBLISH whose slot is in the flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeliveryHeader {
-    pub(crate) id: PacketId,
-    pub(crate) qos: QoS,
-    pub(crate) retain: bool,
+    pub(in crate::session) id: PacketId,
+    pub(in crate::session) qos: QoS,
+    pub(in crate::session) retain: bool,
     /// The message was sent before [MQTT-3.3.1-1].
-    pub(crate) dup: bool,
-    pub(crate) ids: u32,
+    pub(in crate::session) dup: bool,
+    pub(in crate::session) ids: u32,
 }
 
 impl SessionTable {

@@ -10,16 +10,16 @@ use mqtt::{
 /// The parts in which the copies of one message for two subscribers differ.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EncodedPublish<'a> {
-    pub(crate) version: ProtocolVersion,
-    pub(crate) qos: QoS,
-    pub(crate) retain: bool,
-    pub(crate) dup: bool,
-    pub(crate) id: Option<PacketId>,
-    pub(crate) subscription_ids: &'a [u32],
-    pub(crate) alias: AliasChoice,
+    pub(in crate::session) version: ProtocolVersion,
+    pub(in crate::session) qos: QoS,
+    pub(in crate::session) retain: bool,
+    pub(in crate::session) dup: bool,
+    pub(in crate::session) id: Option<PacketId>,
+    pub(in crate::session) subscription_ids: &'a [u32],
+    pub(in crate::session) alias: AliasChoice,
     /// Seconds since the broker received the message, subtracted from the expiry [MQTT-3.3.2-6].
-    pub(crate) waited_s: u32,
-    pub(crate) strip: NamespaceStrip,
+    pub(in crate::session) waited_s: u32,
+    pub(in crate::session) strip: NamespaceStrip,
 }
 
 /// The parts of a message hidden from a client in a namespace: see `namespace`. Kept small, since

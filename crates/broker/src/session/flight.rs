@@ -26,14 +26,14 @@ use std::collections::VecDeque;
 pub(crate) struct FlightSlot {
     pub(crate) message: PooledMessageId,
     /// Subscription Identifiers, packed as in `subscriptions::packed_ids`.
-    pub(crate) ids: u32,
+    pub(in crate::session) ids: u32,
     /// Index of the shared group that chose this session, or `NONE`.
     pub(crate) group: u32,
     /// Low half of the position in the queue of a persistent session: see `PersistentSession`.
     pub(crate) position: u32,
     pub(crate) state: SlotState,
-    pub(crate) qos: QoS,
-    pub(crate) retain: bool,
+    pub(in crate::session) qos: QoS,
+    pub(in crate::session) retain: bool,
     pub(crate) marks: SlotMarks,
 }
 
@@ -86,12 +86,12 @@ pub(crate) struct Flight {
     straight_max: u16,
     pub(crate) waiting: VecDeque<FlightSlot>,
     pub(crate) waiting_bytes: u64,
-    pub(crate) waiting_qos0: u32,
+    pub(in crate::session) waiting_qos0: u32,
     /// Packet ids of received QoS 2 messages without PUBREL.
     pub(crate) received: PacketIds,
     overdue: Option<Box<OverdueSlots>>,
     /// Result of the last check by `StallSearch`.
-    pub(crate) oldest: Option<OldestUnacked>,
+    pub(in crate::session) oldest: Option<OldestUnacked>,
 }
 
 /// Length of `sent` from which a sparse window is split and old slots become overdue.

@@ -6,7 +6,7 @@ use crate::ids::MonotonicMs;
 use crate::message::will::SessionWill;
 use crate::session::group_member::GroupMembership;
 use crate::session::rate_meter::RateMeter;
-use crate::session::retained_feed::RetainedCursors;
+use crate::session::retained_cursors::RetainedCursors;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -29,9 +29,9 @@ pub(crate) struct SessionExtras {
     pub(crate) meter: Option<Box<RateMeter>>,
     pub(crate) drops: [u64; DROPS],
     /// Counts of drops within the second after a reported drop, for the next report.
-    pub(crate) withheld_drops: Option<Box<WithheldDrops>>,
+    pub(in crate::session) withheld_drops: Option<Box<WithheldDrops>>,
     /// Index into `subscriptions` by filter, used above `LOOKED_THROUGH_MAX` subscriptions.
-    pub(crate) by_filter: HashMap<u32, u32, FixedState>,
+    pub(in crate::session) by_filter: HashMap<u32, u32, FixedState>,
 }
 
 impl SessionExtras {

@@ -36,7 +36,7 @@ pub(crate) struct Session {
     /// The [`ConnId`] of the connection, or `NONE` while the client is offline.
     pub(crate) conn: u32,
     /// Slot in the writes of this tick for `Outbox::write`, or `NONE`.
-    pub(crate) write: u32,
+    pub(in crate::session) write: u32,
     pub(crate) packet_bytes_max: u32,
     /// The lower of the client's Receive Maximum and `inflight_max` of the broker.
     pub(crate) window: u16,
@@ -59,7 +59,7 @@ pub(crate) struct Session {
     /// value above 0, whatever CONNACK granted.
     pub(crate) asked_to_stay: bool,
     pub(crate) flight: Option<Box<Flight>>,
-    pub(crate) aliases: Option<Box<OutboundAliases>>,
+    pub(in crate::session) aliases: Option<Box<OutboundAliases>>,
     /// State in the store; absent for a session that ends with the process.
     pub(crate) persistent: Option<Box<PersistentSession>>,
     /// Identity and permissions of the client, where permissions are checked.
@@ -153,9 +153,9 @@ pub(crate) struct SessionTable {
     hasher: FixedState,
     generation: u32,
     pub(crate) messages: MessagePool,
-    pub(crate) id_lists: Slab<Box<[u32]>>,
-    pub(crate) group_names: Slab<GroupName>,
-    pub(crate) groups_by_name: HashMap<Arc<str>, u32, FixedState>,
+    pub(in crate::session) id_lists: Slab<Box<[u32]>>,
+    pub(in crate::session) group_names: Slab<GroupName>,
+    pub(in crate::session) groups_by_name: HashMap<Arc<str>, u32, FixedState>,
     pub(crate) counters: ShardCounters,
     pub(crate) event_queue: EventQueue,
     pub(crate) context: ShardContext,
@@ -174,9 +174,9 @@ pub(crate) struct SessionTable {
     /// Sessions whose [`RetainedCursors`] may go on.
     pub(crate) cursors_ready: Vec<SessionId>,
     /// Sessions whose queues need a timer for the age limit, and the due time.
-    pub(crate) aging: Vec<(SessionId, MonotonicMs)>,
+    pub(in crate::session) aging: Vec<(SessionId, MonotonicMs)>,
     /// Sessions above the rate limit, and the time until which the queue waits.
-    pub(crate) rate_limited: Vec<(SessionId, MonotonicMs)>,
+    pub(in crate::session) rate_limited: Vec<(SessionId, MonotonicMs)>,
     /// Sessions whose queue overflowed under `QueuePolicy::Disconnect`.
     pub(crate) overruns: Vec<SessionId>,
     /// Sessions with a reported event; repetitions within a second are withheld.

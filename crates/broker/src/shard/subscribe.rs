@@ -10,7 +10,7 @@ use crate::limits::LINK_IDS;
 use crate::options::auto_subscription::AutoSubscription;
 use crate::refusal::{CloseReason, Refusal};
 use crate::routing::exclusive::{ClaimOutcome, ExclusiveClaim};
-use crate::session::subscribe::{SubscribeOutcome, bridge_options};
+use crate::session::subscribe_checks::{SubscribeOutcome, bridge_options};
 use crate::shard::Shard;
 use crate::special_topics::{EXCLUSIVE, strip_exclusive};
 use mqtt::{

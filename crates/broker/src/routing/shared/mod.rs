@@ -35,7 +35,7 @@ pub(crate) struct SharedGroups {
     groups: Slab<SharedGroup>,
     by_name: HashMap<Arc<str>, u32, FixedState>,
     /// Whether any group exists. Most publishes need no more than this flag.
-    pub(crate) any: bool,
+    pub(in crate::routing) any: bool,
     pub(crate) members: u64,
     /// Bytes of the messages in all groups' queues, with `cost::SLOT` each.
     queue_bytes: u64,

@@ -5,7 +5,7 @@ use super::{QueuedMessage, SharedGroup};
 use crate::broker_event::BrokerEvent;
 use crate::counters::{DROPS, DropReason};
 use crate::durability::records::{self, RecordBody};
-use crate::durability::stored_queue::{LOW_WATER, READ_BYTES, READ_MESSAGES};
+use crate::durability::stored_body::{LOW_WATER, READ_BYTES, READ_MESSAGES};
 use crate::ids::MonotonicMs;
 use crate::interface::outbox::{Effect, Outbox};
 use crate::interface::store_access::{

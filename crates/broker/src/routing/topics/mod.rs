@@ -20,9 +20,9 @@ use trie::FilterTrie;
 /// Subscription of one session to one filter, as the filter refers to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FilterSubscriber {
-    pub(crate) session: SessionId,
+    pub(in crate::routing) session: SessionId,
     /// Index in the session's own list of subscriptions.
-    pub(crate) entry: u32,
+    pub(in crate::routing) entry: u32,
     /// Subscription Identifier, 0 for none.
     pub(crate) id: u32,
     pub(crate) options: SubscriptionFlags,

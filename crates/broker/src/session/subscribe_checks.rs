@@ -1,4 +1,4 @@
-//! Handling of SUBSCRIBE and UNSUBSCRIBE.
+//! Checks of filters and options in SUBSCRIBE, as the sessions of a shard need them.
 
 use crate::ids::{FilterId, SessionId};
 use crate::limits::LINK_IDS;

@@ -1,4 +1,5 @@
-//! The rate limit of messages to a client.
+//! The rate limit of messages to a client. Messages above the limit wait in the session's queue,
+//! under the policy of the queue, as with a full window.
 
 use crate::ids::SessionId;
 use crate::interface::outbox::Outbox;

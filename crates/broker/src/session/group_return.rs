@@ -1,5 +1,4 @@
-//! The ways a connection leaves a session: takeover by a new connection, disconnect, and the end of
-//! the session.
+//! Messages of shared groups that a session gives back when its client leaves.
 
 use crate::ids::SessionId;
 use crate::limits::NONE;

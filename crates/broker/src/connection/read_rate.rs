@@ -1,7 +1,5 @@
-//! Rate limits of a client: messages and bytes per second, in each direction. A client above the
-//! limit is not read until the rate allows more; no message is dropped and no other client waits.
-//! Messages to a client above the limit wait in the session's queue, under the policy of the queue,
-//! as with a full window.
+//! The rate limit of packets from a client. A client above the limit is not read until the rate
+//! allows more; no message is dropped and no other client waits.
 
 use crate::connection::conn::ConnState;
 use crate::connection::connection_table::ConnectionTable;

@@ -1,14 +1,4 @@
-//! External authorization: a server decides about an action to which no rule applies.
-//!
-//! ```text
-//!       PUBLISH, SUBSCRIBE, no decision     the last ShardInput::AuthzAnswered, or the deadline
-//! Live --------------------------------> Authorizing -------------------------------------> Live
-//!       Effect::Hold, Effect::Authorize for each topic             Effect::Resume
-//! ```
-//!
-//! The packet stays unread in the transport and is read again after the decisions, so later packets
-//! keep their order. Only this connection waits. A CONNECT with a will waits likewise. A missing
-//! decision at the deadline denies the action.
+//! One access check: may a client publish to a topic, or subscribe to a filter.
 
 use crate::access_rules::acl_rules::{AclAction, AclSubject};
 use crate::interface::authz::AuthzRequest;

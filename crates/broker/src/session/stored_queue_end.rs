@@ -2,7 +2,7 @@
 
 use crate::durability::records;
 use crate::durability::records::{QueueRecord, RecordBody};
-use crate::durability::stored_queue::{LOW_WATER, READ_MESSAGES, read_body};
+use crate::durability::stored_body::{LOW_WATER, READ_MESSAGES, read_body};
 use crate::ids::{QueueRecordId, RecordNumber, SessionId};
 use crate::interface::outbox::{Effect, Outbox};
 use crate::interface::store_access::{RecordSpace, StoreReadRequest, StoreReader, number_key};

@@ -1,6 +1,5 @@
-//! Retained messages for new subscriptions: one cursor per subscription, continued as the window,
-//! the socket and the tick have room. A stopped cursor goes on after an acknowledgement, with the
-//! socket or in the next tick.
+//! The searches for retained messages that a session has not finished, one cursor for each new
+//! subscription. `routing::retained_feed` continues them.
 
 use crate::ids::{FilterId, RetainStamp, SubscriptionFlags};
 use foldhash::fast::FixedState;

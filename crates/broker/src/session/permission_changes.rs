@@ -6,7 +6,7 @@ use crate::ids::{MonotonicMs, SessionId};
 use crate::interface::outbox::Outbox;
 use crate::limits::LINK_IDS;
 use crate::options::BrokerOptions;
-use crate::permissions::authz::AccessCheck;
+use crate::permissions::access_check::AccessCheck;
 use crate::permissions::client_permissions::ClientPermissions;
 use crate::refusal::Refusal;
 use crate::session::session_table::{Session, SessionTable};

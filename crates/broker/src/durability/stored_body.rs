@@ -1,5 +1,4 @@
-//! Reads of the store in pieces: queues that only the store has, and records left by ended
-//! sessions.
+//! The message of a queue record in the store, and how much of a queue is read at a time.
 
 use crate::durability::records::RecordBody;
 use crate::interface::store_access::{RecordSpace, StoreReadError, StoreReader, number_key};
