@@ -228,18 +228,9 @@ impl ShardRouting {
         match filters[..] {
             [] => {}
             [filter] if !sessions.event_queue.filter.wants_deliveries() => {
-                let filter = self.topics.filter(filter);
-                let alone = filter.subscribers.len() == 1;
-                for subscriber in filter.subscribers.iter().filter(|one| takes(one)) {
-                    let hit = Delivery {
-                        session: subscriber.session,
-                        options: subscriber.options,
-                        ids: subscriber.id,
-                        group: NONE,
-                        from_retained: false,
-                        alone,
-                    };
-                    sessions.deliver(hit, draft, out);
+                match &self.topics.filter(filter).subscribers[..] {
+                    [one] => deliver_to_one(one, from, true, draft, sessions, out),
+                    all => deliver_to_all(all, from, draft, sessions, out),
                 }
             }
             _ => self.deliver_overlapping(&filters, |_, one| takes(one), draft, sessions, out),
@@ -365,4 +356,45 @@ impl ShardRouting {
 /// Whether the acknowledgement must wait until all receivers' records are on the disk.
 pub(crate) fn needs_durable_ack(draft: &IncomingPublish<'_>) -> bool {
     draft.durability == Durability::Sync && draft.qos != QoS::AtMostOnce
+}
+
+/// Delivers to the subscribers of one filter. A function of its own, so that the loop over many
+/// subscribers has its registers for itself.
+#[inline(never)]
+fn deliver_to_all(
+    subscribers: &[FilterSubscriber],
+    from: SessionId,
+    draft: &mut IncomingPublish<'_>,
+    sessions: &mut SessionTable,
+    out: &mut Outbox,
+) {
+    for subscriber in subscribers {
+        deliver_to_one(subscriber, from, false, draft, sessions, out);
+    }
+}
+
+/// Delivers to a subscriber, but not to the publisher with No Local. `alone` is set for the only
+/// subscriber.
+#[inline(always)]
+fn deliver_to_one(
+    subscriber: &FilterSubscriber,
+    from: SessionId,
+    alone: bool,
+    draft: &mut IncomingPublish<'_>,
+    sessions: &mut SessionTable,
+    out: &mut Outbox,
+) {
+    // [MQTT-3.8.3-3]
+    if subscriber.options.no_local() && subscriber.session == from {
+        return;
+    }
+    let hit = Delivery {
+        session: subscriber.session,
+        options: subscriber.options,
+        ids: subscriber.id,
+        group: NONE,
+        from_retained: false,
+        alone,
+    };
+    sessions.deliver(hit, draft, out);
 }
