@@ -1,8 +1,8 @@
 //! Access of the rest of the process to the shards: commands and requests.
 
-use crate::pending_auth::ShardControl;
 use crate::relay::RelayLoan;
 use crate::ring::ShardWaker;
+use crate::shard_control::ShardControl;
 use broker::ShardCommand;
 use broker::interface::rule_event::LinkEvent;
 use broker::peer::authentication::Principal;

@@ -1,7 +1,8 @@
 //! Input of a shard from the network: new connections, and their bytes as far as the shard takes
 //! them.
 
-use crate::shard_driver::{LISTENER_FIRST, ShardDriver, socket_token, split_token};
+use crate::poll_token::{LISTENER_FIRST, socket_token, split_token};
+use crate::shard_driver::ShardDriver;
 use crate::socket::Socket;
 use broker::{BrokerEvent, ConnId, Effect, MonotonicMs, PeerInfo, ShardInput, limits};
 use mio::Interest;

@@ -1,7 +1,7 @@
 //! Listeners: the socket that accepts connections, and the transport layers between it and MQTT.
 
 use crate::proxy::ProxyVersions;
-use crate::quic::{QuicConfig, QuicUdpSocket};
+use crate::quic::QuicConfig;
 use crate::stream::SocketAcceptor;
 #[cfg(feature = "psk")]
 use crate::tls::psk::{PskKeys, PskLayer};
@@ -12,6 +12,7 @@ use std::io;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use transport::QuicUdpSocket;
 
 /// A socket bound by the caller, who reports bind errors, with the layers of its connections.
 #[derive(Debug)]
@@ -70,7 +71,7 @@ impl ListenerSocket {
 impl ListenerTransport {
     /// Creates the layers of a new connection; `None` for plain MQTT and for QUIC.
     pub(crate) fn new_stack(&self) -> Option<TransportStack> {
-        let tls = self.tls.as_ref().map(|credentials| TlsLayer::Silent(credentials.config.clone()));
+        let tls = self.tls.as_ref().map(|credentials| TlsLayer::Silent(credentials.config()));
         #[cfg(feature = "psk")]
         let tls =
             self.psk.as_ref().map(|keys| TlsLayer::Psk(PskLayer::Silent(keys.clone()))).or(tls);

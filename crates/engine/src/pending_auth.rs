@@ -1,68 +1,14 @@
-//! Input of a shard from outside its rings: commands, and decisions about clients that the shard
-//! asked for.
+//! Decisions about clients that a shard asks for: the requests to the handlers, and the responders
+//! which bring the decisions back.
 
-use crate::listener::ListenerTransport;
-use crate::relay::RelaySlot;
 use crate::ring::ShardWaker;
-use broker::ids::RequestId;
-use broker::interface::authz::{AuthzDecision, AuthzRequest};
-use broker::peer::authentication::Principal;
-use broker::session::session_report::{SessionReport, SessionSelector};
-use broker::{AuthDecision, AuthRequest, ConnId, ShardCommand, ShardId};
+use crate::shard_control::ShardControl;
+use broker::authorization::authz::{self, RequestId};
+use broker::{AuthDecision, AuthRequest, ConnId, ShardId};
 use std::collections::HashMap;
-use std::convert::Infallible;
-use std::io;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use transport::ConnectionLiveness;
-
-#[derive(Debug)]
-pub(crate) enum ShardControl {
-    Command(ShardCommand),
-    /// Replaces the layers of all listeners, in the same order.
-    ReplaceTransports(Arc<[ListenerTransport]>),
-    /// For shard 0: registers the listeners with the poller.
-    OpenListeners {
-        told: Sender<io::Result<()>>,
-        /// Number of descriptors reserved from clients, for `DescriptorBudget::measure`.
-        reserved: usize,
-    },
-    /// The decision on an `Effect::Authenticate` of this shard.
-    AuthDecided {
-        conn: ConnId,
-        case: u32,
-        verdict: AuthDecision,
-    },
-    /// A connection of this process to itself, for shard 0.
-    ConnectInternal {
-        stream: UnixStream,
-        principal: Box<Principal>,
-    },
-    /// A relay of a link, taken by the shard of the link's session.
-    HostRelay(RelaySlot),
-    /// Takes the relay back to its link.
-    RecallRelay(Arc<str>),
-    /// Bytes of the link for the peer broker.
-    SayByRelay {
-        client_id: Arc<str>,
-        bytes: Arc<[u8]>,
-    },
-    /// Requests a report on the selected sessions.
-    ReportSessions {
-        which: Arc<SessionSelector>,
-        to: Sender<Vec<SessionReport>>,
-    },
-    /// The decision on an `Effect::Authorize` of this shard.
-    AuthzAnswered {
-        request_id: RequestId,
-        answer: AuthzDecision,
-    },
-    /// Drops the sender after all earlier commands are done; no value is ever sent.
-    Barrier(Sender<Infallible>),
-    /// Ends the shard once all connections are closed, or after 500 ms.
-    Stop,
-}
 
 /// Takes authentication requests. Runs on the thread of a shard, so must not block.
 pub type AuthHandler = Arc<dyn Fn(AuthTask) + Send + Sync>;

@@ -13,7 +13,8 @@
 //! The pair stays open, and the session uses it again after a recall. Bytes in the pair and bytes
 //! waiting for the socket move over too, in their order.
 
-use crate::shard_driver::{ShardDriver, socket_token};
+use crate::poll_token::socket_token;
+use crate::shard_driver::ShardDriver;
 use crate::socket::Socket;
 use crate::stream::SocketStream;
 use crate::tls::SealedBuffer;

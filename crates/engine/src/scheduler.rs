@@ -10,7 +10,8 @@
 
 use crate::clock::SystemClock;
 use crate::pause_detector::PauseDetector;
-use crate::shard_driver::{ShardDriver, WAKER, split_token};
+use crate::poll_token::{WAKER, split_token};
+use crate::shard_driver::ShardDriver;
 use mio::{Events, Poll, Registry};
 use std::io;
 use std::sync::Arc;
@@ -112,7 +113,7 @@ pub(crate) struct Scheduler {
     drivers: Vec<(ShardDriver, u64)>,
     /// The poller where the sockets of [`Scheduler::drivers`] are registered.
     poll: Poll,
-    pub(crate) waker: Arc<mio::Waker>,
+    waker: Arc<mio::Waker>,
     /// Shards returned by worker threads.
     returned: Receiver<ReturnedShard>,
     return_sender: Sender<ReturnedShard>,
@@ -154,6 +155,11 @@ impl Scheduler {
 
     pub(crate) fn registry(&self) -> io::Result<Registry> {
         self.poll.registry().try_clone()
+    }
+
+    /// Waker of the poller of [`Scheduler::registry`], for the wakers of all shards.
+    pub(crate) fn waker(&self) -> Arc<mio::Waker> {
+        self.waker.clone()
     }
 
     /// Adds a shard whose sockets are registered with the poller of [`Scheduler::registry`].

@@ -6,10 +6,12 @@ use crate::connection_limiter::ConnectionLimiter;
 use crate::descriptors;
 use crate::handle::EngineHandle;
 use crate::listener::{Listener, ListenerTransport};
-use crate::pending_auth::{AuthHandler, AuthzHandler, PendingAuth, ShardControl};
+use crate::pending_auth::{AuthHandler, AuthzHandler, PendingAuth};
+use crate::poll_token::WAKER;
 use crate::ring::{ShardRings, ShardWaker};
 use crate::scheduler::{STACK_BYTES, Scheduler, panic_on_failure};
-use crate::shard_driver::{EventLogger, ShardDriver, WAKER};
+use crate::shard_control::ShardControl;
+use crate::shard_driver::{EventLogger, ShardDriver};
 use crate::store_client::StoreClient;
 use broker::{
     BrokerEvent, BrokerOptions, Interest, ProcessMemory, RestoreError, Shard, ShardCommand,
@@ -269,7 +271,7 @@ fn make_polls(scheduler: &Scheduler, shards: usize) -> io::Result<(Vec<Poll>, Ve
     for _ in 0..shards {
         let poll = Poll::new()?;
         let own = mio::Waker::new(poll.registry(), WAKER)?;
-        wakers.push(ShardWaker::new(scheduler.waker.clone(), own));
+        wakers.push(ShardWaker::new(scheduler.waker(), own));
         polls.push(poll);
     }
     Ok((polls, wakers))

@@ -20,8 +20,10 @@ use crate::connection_limiter::ConnectionLimiter;
 use crate::descriptors::{AcceptPause, DescriptorBudget};
 use crate::ingress::TAIL_COPIED_MAX;
 use crate::listener::ListenerTransport;
-use crate::pending_auth::{PendingAuth, ShardControl};
+use crate::pending_auth::PendingAuth;
+use crate::poll_token::{LISTENER_FIRST, socket_token};
 use crate::ring::{RingItem, ShardRings};
+use crate::shard_control::ShardControl;
 use crate::socket::Socket;
 use crate::store_client::StoreClient;
 use crate::stream::SocketAcceptor;
@@ -31,7 +33,7 @@ use broker::{
     BrokerEvent, BrokerOptions, ConnId, Effect, MonotonicMs, Outbox, Shard, ShardId, ShardInput,
     StoreReadRequest, limits,
 };
-use mio::{Events, Interest, Poll, Registry, Token};
+use mio::{Events, Interest, Poll, Registry};
 use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU32;
@@ -126,8 +128,6 @@ pub(crate) struct ShardDriver {
     pub(crate) is_shutting_down: bool,
 }
 
-/// Socket indices from here on are the listeners of shard 0.
-pub(crate) const LISTENER_FIRST: usize = INDEX_MAX - limits::LISTENERS_MAX;
 /// Time in milliseconds for peers of closed connections when the whole process ends.
 const STOP_MS: u64 = 500;
 
@@ -545,24 +545,8 @@ impl ShardDriver {
     }
 }
 
-/// Encodes a shard and its socket index. The scheduler's poller reports sockets of several shards,
-/// so the highest bits of the [`Token`] name the shard.
-pub(crate) fn socket_token(shard: ShardId, index: usize) -> Token {
-    Token(usize::from(shard.0) << INDEX_BITS | index)
-}
-
-/// Decodes a [`Token`] into the shard and the socket index.
-pub(crate) fn split_token(token: Token) -> (usize, usize) {
-    (token.0 >> INDEX_BITS, token.0 & INDEX_MAX)
-}
-
 /// Work of one delivered message, as a number of received bytes of about the same cost.
 const WORK_OF_DELIVERY: u64 = 16;
-const INDEX_BITS: u32 = usize::BITS - limits::SHARDS_MAX.ilog2();
-const INDEX_MAX: usize = (1 << INDEX_BITS) - 1;
-/// Token of a poller's own waker. The last shard has no listeners, so no socket has this token.
-pub(crate) const WAKER: Token = Token(usize::MAX);
 /// Number of sockets above which a worker thread keeps its shard: moving more would stop both
 /// threads for milliseconds.
 const MOVED_BACK_MAX: usize = 8 * 1024;
-const _: () = assert!(limits::SHARDS_MAX.is_power_of_two());

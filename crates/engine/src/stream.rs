@@ -1,6 +1,5 @@
 //! Streams and acceptors of the kinds of sockets that a shard serves, behind one interface.
 
-use crate::quic::QuicUdpSocket;
 use broker::PeerAddress;
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -11,6 +10,7 @@ use std::io::{self, IoSlice, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use transport::QuicUdpSocket;
 
 #[derive(Debug)]
 pub(crate) enum SocketStream {

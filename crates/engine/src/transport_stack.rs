@@ -11,12 +11,11 @@
 
 use crate::proxy::{self, ProxyVersions};
 use crate::relay::RelayLayer;
-use crate::tls::{HANDSHAKE_BYTES, LayerProgress, SealedBuffer, TlsLayer};
+use crate::tls::{HANDSHAKE_BYTES, LayerProgress, SealedBuffer, TlsError, TlsLayer};
 use crate::websocket::{self, WebSocketLayer, WebSocketSite};
 use broker::{MonotonicMs, PeerInfo};
 use std::fmt;
 use std::sync::Arc;
-use transport::tls_errors::describe_client_error;
 
 #[derive(Debug)]
 pub(crate) struct TransportStack {
@@ -50,11 +49,9 @@ pub(crate) enum TransportError {
     PeerLeft,
     NoMemory,
     Proxy(proxy::ProxyError),
-    #[cfg(feature = "psk")]
-    Psk(crate::tls::psk::PskError),
     Quic(quinn_proto::ConnectionError),
     TimedOut,
-    Tls(rustls::Error),
+    Tls(TlsError),
     Web(websocket::WebSocketError),
 }
 
@@ -64,43 +61,27 @@ impl fmt::Display for TransportError {
             TransportError::PeerLeft => f.write_str("the peer left before the handshake was done"),
             TransportError::NoMemory => f.write_str("memory is missing for its handshake"),
             TransportError::Proxy(wrong) => write!(f, "{wrong} (proxy.protocol)"),
-            #[cfg(feature = "psk")]
-            TransportError::Psk(wrong) => write!(f, "TLS: {wrong}"),
             TransportError::Quic(error) => write!(f, "QUIC: {error}"),
             TransportError::TimedOut => {
                 f.write_str("the handshake was not done in time (connect.timeout_ms)")
             }
-            TransportError::Tls(error) => {
-                write!(f, "TLS: {}{}", describe_client_error(error), option_hint(error))
-            }
+            TransportError::Tls(error) => error.fmt(f),
             TransportError::Web(wrong) => write!(f, "WebSocket: {wrong}{}", wrong.option_hint()),
         }
     }
 }
 
-/// Returns a hint with the option responsible, or an empty text.
-fn option_hint(error: &rustls::Error) -> &'static str {
-    match error {
-        rustls::Error::NoCertificatesPresented => " (tls.client_certificate)",
-        rustls::Error::InvalidCertificate(_) => " (tls.client_ca, tls.crl)",
-        rustls::Error::PeerIncompatible(_) => " (tls.version_min, tls.certificate)",
-        rustls::Error::InvalidMessage(_) => ": is it TLS? (plain MQTT belongs to tcp://)",
-        _ => "",
-    }
-}
-
 impl std::error::Error for TransportError {}
 
-impl From<rustls::Error> for TransportError {
-    fn from(error: rustls::Error) -> TransportError {
+impl From<TlsError> for TransportError {
+    fn from(error: TlsError) -> TransportError {
         TransportError::Tls(error)
     }
 }
 
-#[cfg(feature = "psk")]
-impl From<crate::tls::psk::PskError> for TransportError {
-    fn from(wrong: crate::tls::psk::PskError) -> TransportError {
-        TransportError::Psk(wrong)
+impl From<rustls::Error> for TransportError {
+    fn from(error: rustls::Error) -> TransportError {
+        TransportError::Tls(error.into())
     }
 }
 
@@ -188,11 +169,11 @@ impl TransportStack {
             Some(_) => LayerProgress::default(),
             None => {
                 plain.extend_from_slice(&raw[at..]);
-                LayerProgress { consumed: raw.len() - at, ended: false }
+                LayerProgress::through_plain(raw.len() - at)
             }
         };
-        self.raw = raw[at + taken.consumed..].to_vec();
-        Ok(self.take_frames(plain, from, sealed)? || taken.ended)
+        self.raw = raw[at + taken.consumed()..].to_vec();
+        Ok(self.take_frames(plain, from, sealed)? || taken.has_ended())
     }
 
     /// Decodes the WebSocket frames after `from` in `plain`. Returns whether the peer closes.

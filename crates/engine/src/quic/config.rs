@@ -36,11 +36,11 @@ pub struct QuicConfig {
 
 impl QuicConfig {
     pub fn new(credentials: &TlsCredentials, manners: QuicOptions) -> Result<QuicConfig, String> {
-        let mut tls = (*credentials.config).clone();
+        let mut tls = (*credentials.config()).clone();
         tls.alpn_protocols = vec![ALPN.to_vec()];
         // A client has not yet proven its key when early data arrives, so there is no early data
         // with client certificates.
-        if manners.early_data && !credentials.asks_clients {
+        if manners.early_data && !credentials.asks_clients() {
             // A third party could replay early data. Sessions stored here, and not in tickets at
             // the client, are valid only once [RFC 8446, 8.1].
             tls.max_early_data_size = u32::MAX;
@@ -48,7 +48,7 @@ impl QuicConfig {
             tls.ticketer = Arc::new(NoSessionTickets);
         }
         let crypto = QuicServerConfig::try_from(tls).map_err(|error| error.to_string())?;
-        let secret = credentials.secret;
+        let secret = credentials.secret();
         let seal = hkdf::Salt::new(hkdf::HKDF_SHA256, b"godwit quic token").extract(&secret);
         let mut config = ServerConfig::new(Arc::new(crypto), Arc::new(seal));
         config

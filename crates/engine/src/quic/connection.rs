@@ -2,7 +2,7 @@
 //! and closes that the poller causes for other sockets.
 
 use super::endpoint::canonical_address;
-use super::{QuicConnectionKey, QuicShard, QuicUdpSocket};
+use super::{QuicConnectionKey, QuicShard};
 use crate::handshake::take_plain_buffer;
 use crate::shard_driver::ShardDriver;
 use crate::socket::Socket;
@@ -19,6 +19,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
+use transport::QuicUdpSocket;
 
 pub(crate) struct QuicConnection {
     pub(super) key: QuicConnectionKey,

@@ -21,7 +21,6 @@ pub use config::{QuicConfig, QuicOptions};
 
 pub(crate) use connection::QuicConnection;
 pub(crate) use endpoint::QuicEndpoint;
-pub(crate) use transport::QuicUdpSocket;
 
 use crate::listener::ListenerTransport;
 use crate::ring::RingItem;

@@ -1,7 +1,7 @@
 //! Commands and answers that other threads send to a shard.
 
 use super::*;
-use crate::pending_auth::ShardControl;
+use crate::shard_control::ShardControl;
 use broker::{MonotonicMs, ShardCommand, ShardId, ShardInput};
 
 impl ShardDriver {

@@ -60,11 +60,11 @@ pub enum TlsVersionMin {
 /// its start.
 #[derive(Clone)]
 pub struct TlsCredentials {
-    pub(crate) config: Arc<ServerConfig>,
+    config: Arc<ServerConfig>,
     /// Derived from the first private key, and so equal after a restart with the same key.
-    pub(crate) secret: [u8; 32],
+    secret: [u8; 32],
     /// Whether the listener requests a certificate from its clients.
-    pub(crate) asks_clients: bool,
+    asks_clients: bool,
 }
 
 impl fmt::Debug for TlsCredentials {
@@ -77,6 +77,15 @@ impl TlsCredentials {
     /// Returns the TLS configuration, for code that does handshakes outside of the shards.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.config.clone()
+    }
+
+    /// Returns a secret of the listener, for keys that have to be equal after a restart.
+    pub(crate) fn secret(&self) -> [u8; 32] {
+        self.secret
+    }
+
+    pub(crate) fn asks_clients(&self) -> bool {
+        self.asks_clients
     }
 }
 

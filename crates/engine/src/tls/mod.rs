@@ -13,7 +13,6 @@ use client_hello::{HelloPreview, preview_hello};
 
 pub use files::{ClientCertificateMode, TlsCredentials, TlsFiles, TlsVersionMin};
 
-use crate::transport_stack::TransportError;
 use broker::PeerCertificate;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
@@ -21,6 +20,7 @@ use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use std::fmt;
 use std::sync::Arc;
+use transport::tls_errors::describe_client_error;
 
 /// Measured memory of rustls for a connection in bytes: see docs/benchmarks.md, TLS.
 const STATE_BYTES: u32 = 4 * 1024;
@@ -45,9 +45,68 @@ impl fmt::Debug for TlsLayer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LayerProgress {
     /// Number of bytes consumed at the front.
-    pub(crate) consumed: usize,
+    consumed: usize,
     /// The peer sent close_notify.
-    pub(crate) ended: bool,
+    ended: bool,
+}
+
+impl LayerProgress {
+    /// Progress through bytes of a connection without TLS, which are all payload.
+    pub(crate) fn through_plain(consumed: usize) -> LayerProgress {
+        LayerProgress { consumed, ended: false }
+    }
+
+    pub(crate) fn consumed(self) -> usize {
+        self.consumed
+    }
+
+    pub(crate) fn has_ended(self) -> bool {
+        self.ended
+    }
+}
+
+/// Why TLS cannot go on; the text goes to the log.
+#[derive(Debug)]
+pub(crate) enum TlsError {
+    #[cfg(feature = "psk")]
+    Psk(psk::PskError),
+    Rustls(rustls::Error),
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            #[cfg(feature = "psk")]
+            TlsError::Psk(wrong) => write!(f, "TLS: {wrong}"),
+            TlsError::Rustls(error) => {
+                write!(f, "TLS: {}{}", describe_client_error(error), option_hint(error))
+            }
+        }
+    }
+}
+
+/// Returns a hint with the option responsible, or an empty text.
+fn option_hint(error: &rustls::Error) -> &'static str {
+    match error {
+        rustls::Error::NoCertificatesPresented => " (tls.client_certificate)",
+        rustls::Error::InvalidCertificate(_) => " (tls.client_ca, tls.crl)",
+        rustls::Error::PeerIncompatible(_) => " (tls.version_min, tls.certificate)",
+        rustls::Error::InvalidMessage(_) => ": is it TLS? (plain MQTT belongs to tcp://)",
+        _ => "",
+    }
+}
+
+impl From<rustls::Error> for TlsError {
+    fn from(error: rustls::Error) -> TlsError {
+        TlsError::Rustls(error)
+    }
+}
+
+#[cfg(feature = "psk")]
+impl From<psk::PskError> for TlsError {
+    fn from(wrong: psk::PskError) -> TlsError {
+        TlsError::Psk(wrong)
+    }
 }
 
 /// Encoded bytes for the socket, shared by all connections of a shard: the buffer keeps its size up
@@ -131,7 +190,7 @@ impl TlsLayer {
         raw: &mut [u8],
         plain: &mut Vec<u8>,
         sealed: &mut SealedBuffer,
-    ) -> Result<LayerProgress, TransportError> {
+    ) -> Result<LayerProgress, TlsError> {
         #[cfg(feature = "psk")]
         if let TlsLayer::Psk(keyed) = self {
             return keyed.decode(raw, plain, sealed);

@@ -5,8 +5,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{LayerProgress, SealedBuffer};
-use crate::transport_stack::TransportError;
+use super::{LayerProgress, SealedBuffer, TlsError};
 use broker::PeerCertificate;
 use openssl::error::ErrorStack;
 use openssl::ssl::{self, ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode};
@@ -154,7 +153,7 @@ impl PskLayer {
         raw: &[u8],
         plain: &mut Vec<u8>,
         sealed: &mut SealedBuffer,
-    ) -> Result<LayerProgress, TransportError> {
+    ) -> Result<LayerProgress, TlsError> {
         let consumed = whole_records(raw);
         if consumed == 0 {
             return Ok(LayerProgress::default());
@@ -220,7 +219,7 @@ impl PskLayer {
         }))
     }
 
-    fn start_connection(&mut self) -> Result<&mut PskConnection, TransportError> {
+    fn start_connection(&mut self) -> Result<&mut PskConnection, TlsError> {
         if let PskLayer::Silent(keys) = self {
             let made = Ssl::new(&keys.context)
                 .and_then(|ssl| SslStream::new(ssl, RecordBuffers::default()));

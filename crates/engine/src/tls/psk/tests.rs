@@ -43,7 +43,7 @@ impl PskServerSide {
         }
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
+    fn take(&mut self, bytes: &[u8]) -> Result<bool, TlsError> {
         self.raw.extend_from_slice(bytes);
         let taken = self.keyed.decode(&self.raw, &mut self.plain, &mut self.sealed)?;
         self.raw.drain(..taken.consumed);
@@ -65,7 +65,7 @@ impl PskServerSide {
         &mut self,
         client: &mut SslStream<RecordBuffers>,
         step: usize,
-    ) -> Result<(), TransportError> {
+    ) -> Result<(), TlsError> {
         for _ in 0..10 {
             let done = client.connect();
             let said = std::mem::take(&mut client.get_mut().outgoing);
@@ -211,10 +211,7 @@ fn what_is_no_hello_is_not_begun_with() {
         changed(3, 0x50),
     ] {
         let mut ours = PskServerSide::new();
-        assert!(
-            matches!(ours.take(&wrong), Err(TransportError::Psk(PskError::NoHello))),
-            "{wrong:?}"
-        );
+        assert!(matches!(ours.take(&wrong), Err(TlsError::Psk(PskError::NoHello))), "{wrong:?}");
         assert_eq!(ours.answer(), UNEXPECTED_MESSAGE);
         assert!(ours.keyed.is_silent());
     }
@@ -231,7 +228,7 @@ fn records_that_nobody_sealed_end_the_connection() {
             _ => said = [23, 3, 3, 0, 0].repeat(1000),
         }
         let why = ours.take(&said).unwrap_err();
-        assert!(matches!(why, TransportError::Psk(PskError::OpenSsl(_))), "{why}");
+        assert!(matches!(why, TlsError::Psk(PskError::OpenSsl(_))), "{why}");
         assert!(!ours.answer().is_empty(), "an alert");
     }
 }
