@@ -1,10 +1,8 @@
 //! Counts connections against the limits of their listener and address, from the accept until the
 //! descriptor is closed, on any shard.
 
-use crate::shard_driver::ShardDriver;
-use crate::stream::SocketStream;
 use broker::connection::admission::{Admission, AdmissionControl};
-use broker::{BrokerOptions, ListenerId, MonotonicMs, PeerAddress, PeerInfo, PeerSource};
+use broker::{BrokerOptions, ListenerId, MonotonicMs, PeerAddress, PeerSource};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,19 +30,22 @@ impl ConnectionLimiter {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the time before which the listener `at` accepts no connection because of its rate;
-    /// `None` if the listener may accept now.
+    /// Returns when the listener `at` may accept again, or `None` if its rate is not exceeded.
     pub(crate) fn accepts_again_at(
         &self,
         now: MonotonicMs,
         at: ListenerId,
         options: &BrokerOptions,
     ) -> Option<MonotonicMs> {
-        self.lock().accepts_again_at(now, at, options)
+        if options.limits_accept_rate(at) {
+            self.lock().accepts_again_at(now, at, options)
+        } else {
+            None
+        }
     }
 
     /// Counts an accepted connection. `address` is `None` where a proxy header will name the
-    /// client; [`ConnectionSlot::admit_address`] counts the address later.
+    /// client; [`ConnectionSlot::admit_named_address`] counts the address later.
     pub(crate) fn admit_connection(
         &self,
         now: MonotonicMs,
@@ -65,13 +66,17 @@ impl ConnectionLimiter {
 }
 
 impl ConnectionSlot {
-    /// Counts the address named by the proxy header, in addition to the listener.
-    pub(crate) fn admit_address(
+    /// Counts the address named by the proxy header, in addition to the listener. `None` where the
+    /// address was known from the start.
+    pub(crate) fn admit_named_address(
         &mut self,
         now: MonotonicMs,
         address: PeerAddress,
         options: &BrokerOptions,
-    ) -> Admission {
+    ) -> Option<Admission> {
+        if !self.awaits_address {
+            return None;
+        }
         let entry = self.limiter.lock().admit_address(
             now,
             self.listener,
@@ -81,62 +86,7 @@ impl ConnectionSlot {
         if let Admission::Admitted(source) = entry {
             self.source = source;
         }
-        entry
-    }
-}
-
-impl ShardDriver {
-    /// Returns when the listener `at` may accept again, or `None` if its rate is not exceeded.
-    pub(crate) fn accepts_again_at(&self, at: usize) -> Option<MonotonicMs> {
-        let (at, options) = (ListenerId(at as u8), self.shard.options());
-        if options.limits_accept_rate(at) {
-            self.limiter.accepts_again_at(self.now, at, options)
-        } else {
-            None
-        }
-    }
-
-    /// Decides on an accepted connection: starts its handshake, starts a handshake which ends in a
-    /// refusal, or drops the stream at once.
-    pub(crate) fn admit_accepted(&mut self, at: usize, stream: SocketStream, address: PeerAddress) {
-        let listener = ListenerId(at as u8);
-        // The address of a proxy's client is not known yet.
-        let known = (!self.transports[at].names_client_later()).then_some(address);
-        if known.is_some() && self.shard.refuse_banned_address(self.now, address, &mut self.out) {
-            return;
-        }
-        let mut peer = PeerInfo::new(address, listener);
-        let options = self.shard.options();
-        if !options.limits_connections(listener) {
-            return self.start_connection(stream, peer, None);
-        }
-        let (entry, seat) = self.limiter.admit_connection(self.now, listener, known, options);
-        match entry {
-            Admission::Admitted(_) => self.start_connection(stream, peer, seat),
-            // A TLS handshake only for a refusal would cost as much as admitting the client.
-            Admission::RefusedAfterConnect(refusal)
-                if !self.transports[at].has_costly_handshake() =>
-            {
-                peer.refuse(refusal);
-                self.start_connection(stream, peer, None);
-            }
-            Admission::ClosedAtOnce(refusal) | Admission::RefusedAfterConnect(refusal) => {
-                self.shard.note_refused_connection(self.now, address, refusal, &mut self.out);
-            }
-        }
-    }
-
-    /// Counts the address of a connection whose transport handshake is complete and whose proxy may
-    /// have named the client. Above the limit the broker refuses the CONNECT.
-    pub(crate) fn admit_proxied(&mut self, index: u32, peer: &mut PeerInfo) {
-        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        let Some(seat) = socket.slot.as_mut().filter(|seat| seat.awaits_address) else { return };
-        match seat.admit_address(self.now, peer.address, self.shard.options()) {
-            Admission::Admitted(_) => {}
-            Admission::ClosedAtOnce(refusal) | Admission::RefusedAfterConnect(refusal) => {
-                peer.refuse(refusal)
-            }
-        }
+        Some(entry)
     }
 }
 

@@ -2,13 +2,12 @@
 //! many are open. Client connections always stay below a ceiling; the descriptors above it are for
 //! the next file of the store, logs, links, backends and files that are read again.
 
-use crate::shard_driver::ShardDriver;
-use crate::stream::SocketStream;
-use broker::{BrokerEvent, MonotonicMs, PeerAddress};
+use broker::BrokerEvent;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Limit of open descriptors (`RLIMIT_NOFILE`), and the ceiling below which client connections
 /// stay.
@@ -23,10 +22,6 @@ pub(crate) struct DescriptorBudget {
 /// outside of shards call. [`DescriptorBudget::measure`] sets it at the start.
 static CEILING: AtomicI32 = AtomicI32::new(RawFd::MAX);
 
-/// Interval in milliseconds of the search for a descriptor below the ceiling.
-const LOOK_EVERY_MS: u64 = 100;
-/// Interval in milliseconds between two log lines about paused accepting.
-const WARN_EVERY_MS: u64 = 60_000;
 /// Size of the descriptor table after [`raise_descriptor_limit`], where the limit allows: 128 KiB
 /// of kernel memory.
 const DESCRIPTOR_TABLE_MIN: u64 = 16_384;
@@ -53,13 +48,18 @@ impl DescriptorBudget {
         budget
     }
 
-    fn allows(self, descriptor: RawFd) -> bool {
+    /// Returns the event for the log that accepting pauses for lack of a descriptor.
+    pub(crate) fn paused_event(self) -> BrokerEvent {
+        BrokerEvent::AcceptPaused { limit: self.limit, reserved: self.reserved }
+    }
+
+    pub(crate) fn allows(self, descriptor: RawFd) -> bool {
         descriptor < self.ceiling
     }
 
     /// Duplicates a descriptor to a number below the ceiling. Returns `None` if every number there
     /// is in use.
-    fn duplicate_below_ceiling(self, descriptor: BorrowedFd<'_>) -> Option<OwnedFd> {
+    pub(crate) fn duplicate_below_ceiling(self, descriptor: BorrowedFd<'_>) -> Option<OwnedFd> {
         let moved = rustix::io::fcntl_dupfd_cloexec(descriptor, 0).ok()?;
         self.allows(moved.as_raw_fd()).then_some(moved)
     }
@@ -95,98 +95,6 @@ pub(crate) fn raise_descriptor_limit() {
     let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let last = allowed.min(DESCRIPTOR_TABLE_MIN).saturating_sub(1);
     drop(rustix::io::fcntl_dupfd_cloexec(io::stderr(), last as i32));
-}
-
-/// Reasons for which a shard pauses `accept_connections`.
-#[derive(Debug)]
-pub(crate) struct AcceptPause {
-    /// End of the pause after a failed accept, or for lack of a descriptor below the ceiling.
-    pub(crate) until: MonotonicMs,
-    /// Earliest time at which a listener above its rate may accept again.
-    pub(crate) rate_until: Option<MonotonicMs>,
-    pub(crate) budget: DescriptorBudget,
-    /// An accepted connection with a descriptor above the ceiling, and its listener. Accepting
-    /// waits until [`ShardDriver::admit_waiting`] has found a lower descriptor.
-    waiting: Option<(usize, SocketStream, PeerAddress)>,
-    warned_at: Option<MonotonicMs>,
-    is_warned: bool,
-}
-
-impl Default for AcceptPause {
-    fn default() -> AcceptPause {
-        AcceptPause {
-            until: MonotonicMs::default(),
-            rate_until: None,
-            budget: DescriptorBudget::UNLIMITED,
-            waiting: None,
-            warned_at: None,
-            is_warned: false,
-        }
-    }
-}
-
-impl ShardDriver {
-    /// Admits an accepted connection if its descriptor is below the ceiling; otherwise the
-    /// connection waits. Returns whether the next connection may be accepted.
-    pub(crate) fn admit_below_ceiling(
-        &mut self,
-        at: usize,
-        stream: SocketStream,
-        address: PeerAddress,
-    ) -> bool {
-        let budget = self.accept_pause.budget;
-        let is_below = stream.descriptor().is_ok_and(|own| budget.allows(own.as_raw_fd()));
-        if is_below {
-            self.admit_accepted(at, stream, address);
-            return true;
-        }
-        self.accept_pause.waiting = Some((at, stream, address));
-        self.wait_for_descriptor();
-        false
-    }
-
-    /// Retries the connection waiting for a descriptor. Returns whether accepting may go on.
-    pub(crate) fn admit_waiting(&mut self) -> bool {
-        let Some((at, stream, address)) = self.accept_pause.waiting.take() else { return true };
-        let budget = self.accept_pause.budget;
-        let moved = stream.descriptor().ok().and_then(|own| budget.duplicate_below_ceiling(own));
-        match moved.map(|moved| stream.with_descriptor(moved)) {
-            Some(stream) => {
-                self.admit_accepted(at, stream, address);
-                true
-            }
-            None => {
-                self.accept_pause.waiting = Some((at, stream, address));
-                self.wait_for_descriptor();
-                false
-            }
-        }
-    }
-
-    fn wait_for_descriptor(&mut self) {
-        let pause = &mut self.accept_pause;
-        pause.until = MonotonicMs(self.now.0 + LOOK_EVERY_MS);
-        if pause.warned_at.is_some_and(|at| self.now.0 < at.0 + WARN_EVERY_MS) {
-            return;
-        }
-        pause.warned_at = Some(self.now);
-        pause.is_warned = true;
-        let DescriptorBudget { limit, reserved, .. } = pause.budget;
-        (self.log)(&BrokerEvent::AcceptPaused { limit, reserved });
-    }
-
-    /// Marks the accept queues as empty, and logs the end of a logged pause.
-    pub(crate) fn finish_accepting(&mut self) {
-        self.has_accepts = false;
-        if std::mem::take(&mut self.accept_pause.is_warned) {
-            (self.log)(&BrokerEvent::AcceptResumed);
-        }
-    }
-
-    /// Drops the connection waiting for a descriptor, when the shard closes its listeners.
-    pub(crate) fn drop_waiting_connection(&mut self) {
-        self.accept_pause.waiting = None;
-    }
 }
 
 #[cfg(test)]

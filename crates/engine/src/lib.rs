@@ -1,20 +1,18 @@
 //! The runtime of the broker: shard threads, sockets and the rings between shards. The engine makes
 //! no decision of the MQTT protocol: it passes bytes to `broker::Shard`, performs the effects of
 //! its outbox, and supplies the time. Only the choice of the socket to close when sockets hold too
-//! much memory is its own: see `socket_memory`.
+//! much memory is its own: see `connections`.
 
-mod abandoned_auth;
 mod batched_send;
 mod burst_release;
 mod clock;
 pub mod code_pages;
+mod connection_acceptor;
 mod connection_limiter;
+mod connections;
 pub mod descriptors;
-mod egress;
 mod handle;
-mod handshake;
 mod heap;
-mod ingress;
 pub mod limited_log;
 mod listener;
 pub mod options;
@@ -30,9 +28,9 @@ pub mod send_queue;
 mod server;
 mod shard_control;
 mod shard_driver;
-mod sleep;
+mod shard_turn;
 mod socket;
-mod socket_memory;
+mod socket_registry;
 mod store_client;
 mod stream;
 pub mod tls;

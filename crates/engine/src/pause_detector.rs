@@ -4,8 +4,7 @@
 //! been read, so a client that sent in time is never timed out by a pause of the broker.
 
 use crate::clock::SystemClock;
-use crate::shard_driver::ShardDriver;
-use broker::{BrokerEvent, MonotonicMs, ProcessPause, ShardId};
+use broker::{MonotonicMs, ProcessPause};
 use mio::Events;
 use std::io;
 use std::time::{Duration, Instant};
@@ -36,8 +35,6 @@ struct CatchUp {
 const LATE_MS: u64 = 50;
 /// Duration of a turn in milliseconds above which the turn counts as a pause for its sockets.
 const TURN_MS_MAX: u64 = 500;
-/// Pauses of at least so many milliseconds are logged by shard 0.
-const LOGGED_MS: u64 = 2_000;
 /// Resolution of the timer wheel in milliseconds: a timer may have been due this long before
 /// firing.
 const TIMER_MS: u64 = 200;
@@ -137,39 +134,6 @@ impl PauseDetector {
         self.catch_up = None;
         self.turn_at = now;
         (true, was_late.then_some(ProcessPause { from, until: now }))
-    }
-}
-
-impl ShardDriver {
-    /// Ends the catch-up: all received bytes are read, and the shard extends deadlines which passed
-    /// during the pause.
-    pub(crate) fn end_pause(&mut self, pause: ProcessPause) {
-        self.shard.note_pause(pause);
-        let ms = pause.until.0 - pause.from.0;
-        if ms >= LOGGED_MS && self.id == ShardId(0) {
-            (self.log)(&BrokerEvent::ProcessPaused { ms });
-        }
-    }
-
-    /// Passes the offset of the time of day to the shard. Shard 0 logs a step and stores a clock
-    /// record.
-    pub(crate) fn check_time_of_day(&mut self) {
-        let Some(by_ms) = self.shard.set_time_of_day(self.clock.time_of_day_offset_ms()) else {
-            return;
-        };
-        if self.id == ShardId(0) {
-            self.shard.keep_clock(&self.clock.reading());
-            (self.log)(&BrokerEvent::TimeOfDayStepped { by_ms });
-        }
-    }
-
-    pub(crate) fn has_listed_sockets(&self) -> bool {
-        !self.listed.is_empty()
-    }
-
-    /// Returns the deadline `until` of a handshake, extended by the last pause.
-    pub(crate) fn extend_handshake(&self, until: MonotonicMs) -> MonotonicMs {
-        self.shard.last_pause().extend(until, self.connect_timeout_ms)
     }
 }
 

@@ -3,7 +3,8 @@
 
 use crate::ring::ShardWaker;
 use crate::shard_control::ShardControl;
-use broker::authorization::authz::{self, RequestId};
+use broker::ids::RequestId;
+use broker::interface::authz::{AuthzDecision, AuthzRequest};
 use broker::{AuthDecision, AuthRequest, ConnId, ShardId};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -13,18 +13,12 @@
 //! The pair stays open, and the session uses it again after a recall. Bytes in the pair and bytes
 //! waiting for the socket move over too, in their order.
 
-use crate::poll_token::socket_token;
-use crate::shard_driver::ShardDriver;
-use crate::socket::Socket;
 use crate::stream::SocketStream;
 use crate::tls::SealedBuffer;
-use crate::transport_stack::TransportStack;
-use broker::{ConnId, ShardInput};
-use mio::net::UnixStream;
-use mio::{Interest, net::TcpStream};
+use mio::net::{TcpStream, UnixStream};
 use rustix::net::{RecvFlags, recv};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::{fmt, io};
 
 /// Forwards packets between a session of this process and a peer broker, sans I/O. The engine calls
@@ -104,6 +98,30 @@ impl RelayLoan {
     ) -> RelayLoan {
         RelayLoan { client_id: client_id.into(), relay: RelayGuard(Some(relay)), far, near }
     }
+
+    /// The client id of the link's session.
+    pub(crate) fn client_id(&self) -> &str {
+        &self.client_id
+    }
+
+    /// Starts the relay on the session's socket, whose stream becomes the one to the peer broker.
+    /// Bytes on their way to the link, in the socket pair and in `unsent`, go to the relay. Returns
+    /// the layer, and the bytes which the link has sent to the session.
+    pub(crate) fn start(
+        self,
+        stream: &mut SocketStream,
+        unsent: &[u8],
+    ) -> Option<(RelayLayer, Vec<u8>)> {
+        let RelayLoan { mut relay, far, near, .. } = self;
+        if let Some(relay) = &mut relay.0 {
+            relay.hear_near(&drain_socket(&near));
+            relay.hear_near(unsent);
+        }
+        let far = SocketStream::Tcp(TcpStream::from_std(far));
+        let SocketStream::Unix(pair) = std::mem::replace(stream, far) else { return None };
+        let sent = drain_socket(&pair);
+        Some((RelayLayer { relay, pair, fault: None }, sent))
+    }
 }
 
 impl RelayGuard {
@@ -179,6 +197,33 @@ impl RelayLayer {
     pub(crate) fn holds(&self) -> usize {
         self.relay.0.as_ref().map_or(0, |relay| relay.held_bytes())
     }
+
+    /// Ends the layer of a session which goes on without the relay: its stream is the socket pair
+    /// again.
+    pub(crate) fn into_recalled(self, stream: &mut SocketStream, unsent: Vec<u8>) -> EndedRelay {
+        let RelayLayer { relay, pair, fault } = self;
+        let far = std::mem::replace(stream, SocketStream::Unix(pair));
+        EndedRelay { relay, socket: RelaySocket { stream: far.into_tcp(), unsent, fault } }
+    }
+
+    /// Ends the layer of a dropped socket; `stream` is `None` if bytes are missing there.
+    pub(crate) fn into_ended(self, stream: Option<SocketStream>, unsent: Vec<u8>) -> EndedRelay {
+        let RelayLayer { relay, fault, .. } = self;
+        let stream = stream.and_then(SocketStream::into_tcp);
+        EndedRelay { relay, socket: RelaySocket { stream, unsent, fault } }
+    }
+}
+
+/// A relay whose layer has ended, on its way to its link.
+pub(crate) struct EndedRelay {
+    relay: RelayGuard,
+    socket: RelaySocket,
+}
+
+impl EndedRelay {
+    pub(crate) fn give_back(self) {
+        self.relay.give_back(self.socket);
+    }
 }
 
 impl fmt::Debug for RelayLayer {
@@ -190,153 +235,6 @@ impl fmt::Debug for RelayLayer {
 impl fmt::Debug for RelayLoan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RelayLoan").field("client_id", &self.client_id).finish_non_exhaustive()
-    }
-}
-
-impl ShardDriver {
-    /// Takes the relay if its session is connected here. Otherwise the [`RelaySlot`] keeps the loan
-    /// for the next shard, and the last drop gives the relay back.
-    pub(crate) fn host_relay(&mut self, slot: &RelaySlot) {
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        let conn = slot.as_ref().and_then(|loan| self.shard.connection_of(&loan.client_id));
-        let Some(ConnId(index)) = conn else { return };
-        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        let is_able = socket.stack.is_none() && !socket.out_of_memory && !socket.is_lingering();
-        if !is_able || socket.peer_closed || !matches!(socket.stream, SocketStream::Unix(_)) {
-            return;
-        }
-        let Some(RelayLoan { mut relay, far, near, .. }) = slot.take() else { return };
-        let _ = self.registry.deregister(&mut socket.stream);
-        if let Some(relay) = &mut relay.0 {
-            relay.hear_near(&drain_socket(&near));
-            relay.hear_near(&socket.take_unsent());
-        }
-        let far = SocketStream::Tcp(TcpStream::from_std(far));
-        let SocketStream::Unix(pair) = std::mem::replace(&mut socket.stream, far) else { return };
-        socket.tail.extend(drain_socket(&pair));
-        let layer = RelayLayer { relay, pair, fault: None };
-        socket.stack = Some(Box::new(TransportStack::of_relay(layer)));
-        if self.begin_stream(index) {
-            self.say_by(index, &[]);
-        }
-    }
-
-    /// Registers the new stream of a socket with the poller and resumes the socket. Returns false,
-    /// after dropping the connection, if the poller refuses.
-    fn begin_stream(&mut self, index: u32) -> bool {
-        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return false };
-        (socket.watches_writable, socket.peer_closed) = (false, false);
-        let token = socket_token(self.id, index as usize);
-        if self.registry.register(&mut socket.stream, token, Interest::READABLE).is_err() {
-            self.drop_lost_connection(index);
-            return false;
-        }
-        if socket.congested.take().is_some() {
-            let conn = ConnId(index);
-            self.shard.handle(self.now, ShardInput::Writable { conn }, &mut self.out);
-        }
-        self.count_socket_bytes(index);
-        self.resume_later(index);
-        true
-    }
-
-    /// Returns the relay to its link, and puts the session back on the socket pair.
-    pub(crate) fn recall_relay(&mut self, client_id: &str) {
-        let Some(index) = self.relay_of(client_id) else { return };
-        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        let _ = self.registry.deregister(&mut socket.stream);
-        let layers = socket.stack.take();
-        let Some(RelayLayer { relay, pair, fault }) = layers.and_then(|layers| layers.relay) else {
-            return;
-        };
-        let far = std::mem::replace(&mut socket.stream, SocketStream::Unix(pair));
-        let unsent = socket.take_unsent();
-        self.begin_stream(index);
-        relay.give_back(RelaySocket { stream: far.into_tcp(), unsent, fault });
-    }
-
-    /// Returns the relay of a dropped socket to its link, with the stream and the unsent bytes.
-    pub(crate) fn give_back_relay(&self, mut socket: Socket) {
-        let layers = socket.stack.take();
-        let Some(RelayLayer { relay, fault, .. }) = layers.and_then(|layers| layers.relay) else {
-            return;
-        };
-        // Released bytes are missing in the stream, so the stream is not returned.
-        if socket.out_of_memory {
-            return relay.give_back(RelaySocket { fault, ..RelaySocket::default() });
-        }
-        let unsent = socket.take_unsent();
-        relay.give_back(RelaySocket { stream: socket.stream.into_tcp(), unsent, fault });
-    }
-
-    /// Sends `bytes` of the link to the peer broker, behind the output of the relay.
-    pub(crate) fn say_by_relay(&mut self, client_id: &str, bytes: &[u8]) {
-        if let Some(index) = self.relay_of(client_id) {
-            self.say_by(index, bytes);
-        }
-    }
-
-    /// Sends the pending output of the relay to the peer broker, followed by `bytes`.
-    fn say_by(&mut self, index: u32, bytes: &[u8]) {
-        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return };
-        let Some(relay) = socket.relay() else { return };
-        self.sealed.clear();
-        let said = relay.seal(&[], &mut self.sealed).and_then(|()| self.sealed.push(bytes));
-        if said.is_err() {
-            return;
-        }
-        // The next read finds out whether the socket is broken.
-        let _ = socket.send_sealed(self.sealed.bytes());
-        if socket.unsent_len() > 0 && self.wait_for_room(index) {
-            let conn = ConnId(index);
-            self.shard.handle(self.now, ShardInput::Congested { conn }, &mut self.out);
-        }
-    }
-
-    fn relay_of(&mut self, client_id: &str) -> Option<u32> {
-        let ConnId(index) = self.shard.connection_of(client_id)?;
-        let socket = self.sockets.get_mut(index as usize)?.as_mut()?;
-        socket.relay().map(|_| index)
-    }
-
-    /// Lists the socket after a write if `has_words`: output for the local session has no event.
-    #[inline]
-    pub(crate) fn list_relay(&mut self, index: u32) {
-        let socket = self.sockets.get_mut(index as usize).and_then(Option::as_mut);
-        if socket.and_then(Socket::relay).is_some_and(RelayLayer::has_words) {
-            self.list_socket(index);
-        }
-    }
-
-    /// Reads once from the socket to the peer broker. Returns whether the connection is over.
-    pub(crate) fn read_by_relay(&mut self, index: u32, buffer: &mut [u8]) -> bool {
-        let Some(Some(socket)) = self.sockets.get_mut(index as usize) else { return false };
-        let (read, fault) = match socket.receive(buffer) {
-            Ok(Some(read @ 1..)) => (read, None),
-            Ok(None) if !socket.peer_closed => (0, None),
-            Ok(_) => (0, Some(io::ErrorKind::UnexpectedEof.into())),
-            Err(fault) => (0, Some(fault)),
-        };
-        let has_more = read == buffer.len() || (read > 0 && socket.peer_closed);
-        let is_ended = fault.is_some();
-        if let Some(fault) = fault {
-            socket.note_fault(fault);
-        }
-        if has_more {
-            self.list_socket(index);
-        }
-        let is_over =
-            self.decode_through_stack(index, &mut buffer[..read]).unwrap_or(true) || is_ended;
-        let socket = self.sockets.get(index as usize).and_then(Option::as_ref);
-        // The last packets of the other broker are handled first; the end is found again by the
-        // next read.
-        let is_behind = socket.is_some_and(|socket| socket.has_unread_tail);
-        is_over && !is_behind
-    }
-
-    pub(crate) fn hosts_relay(&mut self, index: u32) -> bool {
-        let socket = self.sockets.get_mut(index as usize).and_then(Option::as_mut);
-        socket.is_some_and(|socket| socket.relay().is_some())
     }
 }
 

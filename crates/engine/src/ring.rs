@@ -10,12 +10,10 @@ use crate::quic::QuicMessage;
 use crate::socket::Socket;
 use broker::{PeerInfo, ShardMessage, limits};
 use rtrb::{Consumer, Producer, RingBuffer};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicU8,
-    Ordering::{Relaxed, SeqCst},
-    fence,
-};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, fence};
 
 #[derive(Debug)]
 pub(crate) enum RingItem {
@@ -223,9 +221,15 @@ impl ShardWaker {
 /// The ends of all rings which belong to one shard, and the wakers of all shards.
 #[derive(Debug)]
 pub(crate) struct ShardRings {
-    pub(crate) inbound: Vec<Option<RingReceiver>>,
-    pub(crate) outbound: Vec<Option<RingSender>>,
-    pub(crate) wakers: Arc<[ShardWaker]>,
+    shard: usize,
+    inbound: Vec<Option<RingReceiver>>,
+    outbound: Vec<Option<RingSender>>,
+    wakers: Arc<[ShardWaker]>,
+    /// Items without room in a ring, with the index of the receiving shard.
+    pending_items: VecDeque<(usize, RingItem)>,
+    /// A ring was full at the end of the last turn. Sockets are not read until there is room: no
+    /// item is dropped, and order is kept.
+    blocked: bool,
 }
 
 impl ShardRings {
@@ -233,10 +237,13 @@ impl ShardRings {
     pub(crate) fn all(wakers: Vec<ShardWaker>) -> Vec<ShardRings> {
         let shards = wakers.len();
         let wakers: Arc<[ShardWaker]> = wakers.into();
-        let empty = |_| ShardRings {
+        let empty = |shard| ShardRings {
+            shard,
             inbound: (0..shards).map(|_| None).collect(),
             outbound: (0..shards).map(|_| None).collect(),
             wakers: wakers.clone(),
+            pending_items: VecDeque::new(),
+            blocked: false,
         };
         let mut all: Vec<ShardRings> = (0..shards).map(empty).collect();
         for from in 0..shards {
@@ -249,8 +256,108 @@ impl ShardRings {
         all
     }
 
+    /// Number of shards of the process.
+    pub(crate) fn shards(&self) -> usize {
+        self.wakers.len()
+    }
+
+    pub(crate) fn wakers(&self) -> Arc<[ShardWaker]> {
+        self.wakers.clone()
+    }
+
+    /// Waker of the shard that owns these ends.
+    pub(crate) fn own_waker(&self) -> &ShardWaker {
+        &self.wakers[self.shard]
+    }
+
+    #[inline]
     pub(crate) fn has_input(&self) -> bool {
         self.inbound.iter().flatten().any(|ring| !ring.is_empty())
+    }
+
+    /// Takes the ring from another shard, to read it while its items are handled.
+    #[inline]
+    pub(crate) fn take_inbound(&mut self, from: usize) -> Option<RingReceiver> {
+        self.inbound[from].take()
+    }
+
+    /// Puts a ring of [`ShardRings::take_inbound`] back.
+    #[inline]
+    pub(crate) fn return_inbound(&mut self, from: usize, ring: RingReceiver) {
+        self.inbound[from] = Some(ring);
+    }
+
+    /// Whether a ring was full at the end of the last turn, so that no socket is read.
+    #[inline]
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Records at the end of a turn whether anything waits for room in a ring: items, or the rest
+    /// of a lane.
+    pub(crate) fn note_blocked(&mut self, has_lane_rest: bool) {
+        self.blocked = has_lane_rest || self.has_pending_items();
+    }
+
+    /// Whether items wait for room in a ring.
+    pub(crate) fn has_pending_items(&self) -> bool {
+        !self.pending_items.is_empty()
+    }
+
+    /// Moves messages from the front of `lane` into the ring to a shard, as many as fit, and wakes
+    /// the shard. Returns whether the ring has grown; `None` without a ring.
+    pub(crate) fn push_messages(
+        &mut self,
+        to: usize,
+        lane: &mut VecDeque<ShardMessage>,
+        on_worker: bool,
+    ) -> Option<bool> {
+        let ring = self.outbound[to].as_mut()?;
+        let slots = ring.room_for(lane.len()).min(lane.len());
+        for cross in lane.drain(..slots) {
+            ring.put(RingItem::Message(cross));
+        }
+        let is_grown = ring.is_grown();
+        match &self.wakers[to] {
+            _ if slots == 0 => {}
+            waker if on_worker => waker.wake(),
+            waker => waker.wake_from_scheduler(),
+        }
+        Some(is_grown)
+    }
+
+    /// Queues an item for [`ShardRings::push_pending_items`], at the end of the turn.
+    pub(crate) fn queue_item(&mut self, to: usize, item: RingItem) {
+        self.pending_items.push_back((to, item));
+    }
+
+    /// Sends an item at once, unless items wait for a ring: these go first, to keep the order.
+    pub(crate) fn send_item(&mut self, to: usize, mut item: RingItem) {
+        if self.pending_items.is_empty()
+            && let Some(ring) = &mut self.outbound[to]
+        {
+            match ring.push(item) {
+                Ok(()) => return self.wakers[to].wake(),
+                Err(back) => item = back,
+            }
+        }
+        self.queue_item(to, item);
+    }
+
+    /// Moves queued items into the rings, as many as fit. Returns whether a ring has grown.
+    pub(crate) fn push_pending_items(&mut self) -> bool {
+        let mut is_grown = false;
+        while let Some((to, item)) = self.pending_items.pop_front() {
+            let Some(ring) = &mut self.outbound[to] else { continue };
+            let pushed = ring.push(item);
+            is_grown |= ring.is_grown();
+            self.wakers[to].wake();
+            if let Err(item) = pushed {
+                self.pending_items.push_front((to, item));
+                break;
+            }
+        }
+        is_grown
     }
 }
 

@@ -15,10 +15,8 @@ use crate::shard_driver::ShardDriver;
 use mio::{Events, Poll, Registry};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicU64, AtomicUsize,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -248,7 +246,7 @@ impl Scheduler {
             ready = u64::MAX;
         }
         for (body, _) in &mut self.drivers {
-            let bit = 1 << body.id.0;
+            let bit = 1 << body.id().0;
             if ready & bit != 0 || body.has_due_work(now) {
                 ready |= bit;
                 body.collect_input(now, events);
@@ -259,8 +257,8 @@ impl Scheduler {
         while hops < RING_HOPS_MAX {
             hops += 1;
             for (body, _) in &mut self.drivers {
-                if body.rings.has_input() {
-                    ready |= 1 << body.id.0;
+                if body.has_ring_input() {
+                    ready |= 1 << body.id().0;
                     body.take_ring_input(now);
                 }
                 if body.has_publishers() {
@@ -275,9 +273,9 @@ impl Scheduler {
         for (body, _) in &mut self.drivers {
             if let Some(pause) = pause {
                 body.end_pause(pause);
-                ready |= 1 << body.id.0;
+                ready |= 1 << body.id().0;
             }
-            if ready >> body.id.0 & 1 == 1 {
+            if ready >> body.id().0 & 1 == 1 {
                 if timers_fire {
                     body.tick();
                 }
@@ -304,7 +302,7 @@ impl Scheduler {
             alive: self.alive.clone(),
         };
         let guest = thread::Builder::new()
-            .name(format!("shard-{}", guest.driver.id.0))
+            .name(format!("shard-{}", guest.driver.id().0))
             .stack_size(STACK_BYTES)
             .spawn(move || panic_on_failure(guest.run()))?;
         self.workers.push(guest);
@@ -337,7 +335,7 @@ impl WorkerThread {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut work = 0;
         let mut load = LoadMeter::new(Instant::now(), work);
-        let mut pauses = PauseDetector::new(self.driver.clock.clone());
+        let mut pauses = PauseDetector::new(self.driver.clock());
         loop {
             let body = &mut self.driver;
             let now = body.wait_on_worker(&mut events, &mut pauses)?;
@@ -369,7 +367,7 @@ impl WorkerThread {
             let both = rate.fetch_update(Relaxed, Relaxed, |host| fits(host + own.work));
             let Ok(host) = both else { continue };
             let percent = did.percent_for(host + own.work);
-            let (id, wakers) = (usize::from(body.id.0), body.rings.wakers.clone());
+            let (id, wakers) = (usize::from(body.id().0), body.wakers());
             if self.return_sender.send(ReturnedShard { driver: self.driver, percent }).is_ok() {
                 wakers[id].wake_always();
             }

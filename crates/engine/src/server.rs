@@ -2,16 +2,21 @@
 
 use crate::batched_send::BatchedSend;
 use crate::clock::SystemClock;
+use crate::connection_acceptor::ConnectionAcceptor;
 use crate::connection_limiter::ConnectionLimiter;
+use crate::connections::ShardConnections;
 use crate::descriptors;
 use crate::handle::EngineHandle;
 use crate::listener::{Listener, ListenerTransport};
 use crate::pending_auth::{AuthHandler, AuthzHandler, PendingAuth};
 use crate::poll_token::WAKER;
+use crate::quic::QuicShard;
 use crate::ring::{ShardRings, ShardWaker};
 use crate::scheduler::{STACK_BYTES, Scheduler, panic_on_failure};
 use crate::shard_control::ShardControl;
-use crate::shard_driver::{EventLogger, ShardDriver};
+use crate::shard_driver::ShardDriver;
+use crate::shard_turn::{EventLogger, ShardTurn};
+use crate::socket_registry::SocketRegistry;
 use crate::store_client::StoreClient;
 use broker::{
     BrokerEvent, BrokerOptions, Interest, ProcessMemory, RestoreError, Shard, ShardCommand,
@@ -120,7 +125,7 @@ impl Server {
         let mut scheduler = Scheduler::new(shards, clock.clone()).map_err(ServerFault::Poller)?;
         let (polls, wakers) = make_polls(&scheduler, shards).map_err(ServerFault::Poller)?;
         let rings = ShardRings::all(wakers);
-        let wakers = rings[0].wakers.clone();
+        let wakers = rings[0].wakers();
         let transports: Arc<[ListenerTransport]> =
             setup.listeners.iter().map(|own| own.transport.clone()).collect();
         let listeners = setup.listeners.into_iter().map(|own| own.socket.into_acceptor());
@@ -150,29 +155,21 @@ impl Server {
             // Shard 0 accepts for all: a second process on the port gets "address in use".
             let own = if at == 0 { std::mem::take(&mut listeners) } else { Vec::new() };
             let registry = scheduler.registry().map_err(ServerFault::Poller)?;
+            let registry = SocketRegistry::new(id, registry);
             let store = disk.as_ref().map(DiskStore::handle);
             let store = store.map(|disk| StoreClient::new(disk, log.clone(), refusing.clone()));
             let (auth_handler, authz_handler) =
                 (setup.auth_handler.clone(), setup.authz_handler.clone());
             let pending_auth =
                 PendingAuth::new(auth_handler, authz_handler, sender.clone(), wakers.clone(), id);
-            scheduler.add_shard(ShardDriver::new(
-                id,
-                shard,
-                poll,
-                registry,
-                rings,
-                control,
-                own,
-                transports.clone(),
-                clock.clone(),
-                store,
-                log.clone(),
-                pending_auth,
-                limiter.clone(),
-                BatchedSend::new(setup.io_uring),
-                &setup.options,
-            ));
+            let acceptor = ConnectionAcceptor::new(own, transports.clone(), limiter.clone());
+            let quic = QuicShard::for_listeners(acceptor.quic_listeners());
+            let batched_send = BatchedSend::new(setup.io_uring);
+            let connections =
+                ShardConnections::new(registry, batched_send, pending_auth, quic, &setup.options);
+            let turn = ShardTurn::new(id, shard, rings, clock.clone(), log.clone());
+            let driver = ShardDriver::new(turn, connections, acceptor, store, control, poll);
+            scheduler.add_shard(driver);
             controls.push(sender);
         }
         let scheduler = spawn_scheduler(scheduler)?;

@@ -3,8 +3,9 @@
 
 use crate::listener::ListenerTransport;
 use crate::relay::RelaySlot;
-use broker::authorization::authz::{self, RequestId};
-use broker::connection::authentication::Principal;
+use broker::ids::RequestId;
+use broker::interface::authz::AuthzDecision;
+use broker::peer::authentication::Principal;
 use broker::session::session_report::{SessionReport, SessionSelector};
 use broker::{AuthDecision, ConnId, ShardCommand};
 use std::convert::Infallible;
@@ -52,7 +53,7 @@ pub(crate) enum ShardControl {
     /// The decision on an `Effect::Authorize` of this shard.
     AuthzAnswered {
         request_id: RequestId,
-        answer: authz::AuthzDecision,
+        answer: AuthzDecision,
     },
     /// Drops the sender after all earlier commands are done; no value is ever sent.
     Barrier(Sender<Infallible>),

@@ -5,17 +5,20 @@
 //! acknowledgements that promise them, until there is room. Removals go past parked records, since
 //! removals make room.
 
-use crate::shard_driver::ShardDriver;
-use broker::{BrokerEvent, RecordChange, ShardInput, StoreReadError, StoreReader};
+use crate::shard_turn::{EventLogger, ShardTurn};
+use broker::{
+    BrokerEvent, RecordChange, ShardInput, StoreReadError, StoreReadRequest, StoreReader,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use store::{KeySpace, KeyValueStore, StoreBatch, StoreHandle};
 
 pub(crate) struct StoreClient {
     handle: StoreHandle,
-    log: Arc<dyn Fn(&BrokerEvent) + Send + Sync>,
+    log: EventLogger,
     /// Changes refused by the store, by key.
     parked: BTreeMap<(KeySpace, Vec<u8>), Option<Vec<u8>>>,
     /// Memory of `parked` in bytes.
@@ -28,6 +31,10 @@ pub(crate) struct StoreClient {
     /// Number of shards whose `refused` is true, shared by all shards: the first one logs that the
     /// store is full, and the last one that the store has room again.
     refusing: Arc<AtomicUsize>,
+    /// More records wait for the disk than the store allows, so publishers are held.
+    was_backlogged: bool,
+    /// Reads of the store requested by the shard, answered after the outbox is performed.
+    readings: Vec<StoreReadRequest>,
 }
 
 /// Delay after a refusal before the store is asked again.
@@ -47,7 +54,7 @@ enum CommitOutcome {
 impl StoreClient {
     pub(crate) fn new(
         handle: StoreHandle,
-        log: Arc<dyn Fn(&BrokerEvent) + Send + Sync>,
+        log: EventLogger,
         refusing: Arc<AtomicUsize>,
     ) -> StoreClient {
         StoreClient {
@@ -59,17 +66,13 @@ impl StoreClient {
             parked_urgent: false,
             first_refused_at: None,
             refused: false,
+            was_backlogged: false,
+            readings: Vec::new(),
         }
     }
 
-    pub(crate) fn durable_seq(&self) -> u64 {
+    fn durable_seq(&self) -> u64 {
         self.handle.durable().0
-    }
-
-    /// Whether more bytes wait for the disk than the store allows; further reading from clients
-    /// would add to the backlog.
-    pub(crate) fn is_backlogged(&self) -> bool {
-        self.handle.is_backlogged()
     }
 
     /// Whether refused changes are still parked.
@@ -84,7 +87,7 @@ impl StoreClient {
     /// Whether clients must be refused requests that need a write: changes are parked, or the store
     /// is nearly full. The process logs when the first shard refuses and when the last shard stops
     /// refusing.
-    pub(crate) fn refuses_writes(&mut self) -> bool {
+    fn refuses_writes(&mut self) -> bool {
         let refuses = self.has_refused() || self.handle.is_nearly_full();
         if refuses != self.refused {
             self.refused = refuses;
@@ -264,50 +267,56 @@ impl StoreReader for StoreClient {
     }
 }
 
-impl ShardDriver {
+impl StoreClient {
     /// Commits the records of the turn before any message or packet that depends on them is sent.
-    pub(crate) fn commit_records(&mut self) {
-        let Some(store_client) = &mut self.store else { return };
-        if self.clock.claim_clock_record(self.now, self.shard.has_records()) {
-            self.shard.keep_clock(&self.clock.reading());
-        }
+    pub(crate) fn commit_records(&mut self, turn: &mut ShardTurn) {
+        turn.keep_due_clock();
         // An accepted commit may create records: a message whose turn comes may have expired.
-        while self.shard.has_records() || store_client.has_refused() {
-            let (changes, urgent) = self.shard.take_records();
-            let CommitOutcome::Accepted(seq) = store_client.commit(changes, urgent) else {
-                self.shard.set_store_full(true);
-                return self.out.hold_unwritten(|of, key| store_client.is_parked(of, key));
+        while turn.shard().has_records() || self.has_refused() {
+            let (changes, urgent) = turn.take_records();
+            let CommitOutcome::Accepted(seq) = self.commit(changes, urgent) else {
+                turn.set_store_full(true);
+                return turn.hold_unwritten(|of, key| self.is_parked(of, key));
             };
-            self.out.release_held(|cross| self.shard.update_late_message(cross));
-            let durable = store_client.durable_seq();
-            self.shard.handle(self.now, ShardInput::Committed { seq, durable }, &mut self.out);
+            turn.release_held();
+            let durable = self.durable_seq();
+            turn.handle(ShardInput::Committed { seq, durable });
         }
     }
 
-    pub(crate) fn awaits_disk(&self) -> bool {
+    /// Whether the shard waits for progress of the store.
+    pub(crate) fn is_awaited(&self, turn: &ShardTurn) -> bool {
         // A backlogged shard releases its publishers when a turn sees room, not when room appears:
         // the store has to wake it.
-        self.store.as_ref().is_some_and(|store_client| {
-            self.shard.waits_for_disk() || self.store_backlogged || store_client.is_backlogged()
-        })
+        turn.shard().waits_for_disk() || self.was_backlogged || self.handle.is_backlogged()
     }
 
-    pub(crate) fn has_disk_progress(&self) -> bool {
-        self.store.as_ref().is_some_and(|store_client| {
-            store_client.durable_seq() > self.shard.durable_seen()
-                || self.store_backlogged && !store_client.is_backlogged()
-        })
+    /// Whether the store has made progress since the last [`StoreClient::update_shard`].
+    pub(crate) fn has_progress(&self, turn: &ShardTurn) -> bool {
+        self.durable_seq() > turn.shard().durable_seen()
+            || self.was_backlogged && !self.handle.is_backlogged()
     }
 
-    pub(crate) fn update_from_store(&mut self) {
-        let Some(store_client) = &mut self.store else { return };
-        self.store_backlogged = store_client.is_backlogged();
-        self.shard.set_store_full(store_client.refuses_writes());
-        self.shard.set_store_backlog_bytes(store_client.parked_bytes);
-        self.shard.set_store_backlogged(self.now, self.store_backlogged, &mut self.out);
-        let seq = store_client.durable_seq();
-        if self.shard.waits_for_disk() && seq > self.shard.durable_seen() {
-            self.shard.handle(self.now, ShardInput::Durable { seq }, &mut self.out);
+    /// Reports the backlog, the room and the progress of the store to the shard.
+    pub(crate) fn update_shard(&mut self, turn: &mut ShardTurn) {
+        self.was_backlogged = self.handle.is_backlogged();
+        turn.set_store_full(self.refuses_writes());
+        turn.note_backlog(self.was_backlogged, self.parked_bytes);
+        let seq = self.durable_seq();
+        if turn.shard().waits_for_disk() && seq > turn.shard().durable_seen() {
+            turn.handle(ShardInput::Durable { seq });
+        }
+    }
+
+    /// Queues a read for [`StoreClient::answer_reads`].
+    pub(crate) fn queue_read(&mut self, reading: StoreReadRequest) {
+        self.readings.push(reading);
+    }
+
+    /// Answers the reads which the shard has requested, after the outbox is performed.
+    pub(crate) fn answer_reads(&mut self, turn: &mut ShardTurn) {
+        for reading in std::mem::take(&mut self.readings) {
+            turn.handle(ShardInput::StoreReady { reading, stored: self });
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::proxy::{self, ProxyVersions};
 use crate::relay::RelayLayer;
 use crate::tls::{HANDSHAKE_BYTES, LayerProgress, SealedBuffer, TlsError, TlsLayer};
 use crate::websocket::{self, WebSocketLayer, WebSocketSite};
-use broker::{MonotonicMs, PeerInfo};
+use broker::{MonotonicMs, PeerAddress, PeerInfo};
 use std::fmt;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub(crate) struct TransportStack {
     /// The handshake to report to the broker when all layers are ready; the broker does not know
     /// the connection before.
-    pub(crate) handshake: Option<Box<PendingHandshake>>,
+    handshake: Option<Box<PendingHandshake>>,
     /// Accepted versions of the PROXY header, until the header is read.
     proxy: Option<ProxyVersions>,
     tls: Option<TlsLayer>,
@@ -29,17 +29,33 @@ pub(crate) struct TransportStack {
     /// The stream belongs to a QUIC connection, whose handshake is done before its first byte.
     quic: bool,
     /// The relay of a link, which is then the only layer.
-    pub(crate) relay: Option<RelayLayer>,
+    relay: Option<RelayLayer>,
     /// Bytes read and not decoded: a partial PROXY header or TLS record.
     raw: Vec<u8>,
 }
 
 #[derive(Debug)]
 pub(crate) struct PendingHandshake {
-    pub(crate) peer: PeerInfo,
-    pub(crate) since: MonotonicMs,
+    peer: PeerInfo,
+    since: MonotonicMs,
     /// Deadline of the handshake.
-    pub(crate) until: MonotonicMs,
+    until: MonotonicMs,
+}
+
+impl PendingHandshake {
+    /// A handshake of a connection accepted at `since`, with the deadline `until`.
+    pub(crate) fn new(peer: PeerInfo, since: MonotonicMs, until: MonotonicMs) -> PendingHandshake {
+        PendingHandshake { peer, since, until }
+    }
+
+    pub(crate) fn peer_address(&self) -> PeerAddress {
+        self.peer.address
+    }
+
+    /// Returns the peer and the time of the accept, for `ShardInput::Opened`.
+    pub(crate) fn into_opened(self) -> (PeerInfo, MonotonicMs) {
+        (self.peer, self.since)
+    }
 }
 
 /// Why a connection cannot go on below MQTT; the text goes to the log.
@@ -133,6 +149,34 @@ impl TransportStack {
         TransportStack { relay: Some(relay), ..TransportStack::new(None, None, None) }
     }
 
+    /// Starts the handshake to report to the broker, on a new stack.
+    pub(crate) fn begin_handshake(&mut self, opening: PendingHandshake) {
+        self.handshake = Some(Box::new(opening));
+    }
+
+    #[inline]
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.handshake.is_some()
+    }
+
+    pub(crate) fn handshake_deadline(&self) -> Option<MonotonicMs> {
+        Some(self.handshake.as_ref()?.until)
+    }
+
+    /// Takes the handshake, whether complete or not: its connection has ended, or QUIC has done it.
+    pub(crate) fn take_handshake(&mut self) -> Option<Box<PendingHandshake>> {
+        self.handshake.take()
+    }
+
+    #[inline]
+    pub(crate) fn relay_mut(&mut self) -> Option<&mut RelayLayer> {
+        self.relay.as_mut()
+    }
+
+    pub(crate) fn into_relay(self) -> Option<RelayLayer> {
+        self.relay
+    }
+
     /// Decodes `raw`, which starts with the bytes of [`TransportStack::copy_pending`], and keeps
     /// the undecoded rest. MQTT bytes go to `plain`, answers of the layers to `sealed`. Returns
     /// whether the peer has ended the connection.
@@ -154,7 +198,7 @@ impl TransportStack {
             self.proxy = None;
             at = header.len;
             if let (Some(opening), Some(source)) = (&mut self.handshake, header.source) {
-                opening.peer.address = broker::PeerAddress::Network(source);
+                opening.peer.address = PeerAddress::Network(source);
             }
         }
         let from = plain.len();
@@ -187,7 +231,7 @@ impl TransportStack {
         let mut answers = Vec::new();
         let taken = web.decode(plain, from, &mut answers);
         if let (Some(opening), Some(address)) = (&mut self.handshake, web.take_named_client()) {
-            opening.peer.address = broker::PeerAddress::Network(address);
+            opening.peer.address = PeerAddress::Network(address);
         }
         if !answers.is_empty() {
             self.seal_reply(&answers, sealed)?;

@@ -30,7 +30,7 @@ pub struct QuicOptions {
 /// configuration of its start.
 #[derive(Clone)]
 pub struct QuicConfig {
-    pub(super) config: Arc<ServerConfig>,
+    config: Arc<ServerConfig>,
     secret: [u8; 32],
 }
 
@@ -57,6 +57,10 @@ impl QuicConfig {
             .incoming_buffer_size(INCOMING_BYTES_MAX)
             .incoming_buffer_size_total(INCOMING_BYTES_MAX * 64);
         Ok(QuicConfig { config: Arc::new(config), secret })
+    }
+
+    pub(super) fn server_config(&self) -> Arc<ServerConfig> {
+        self.config.clone()
     }
 
     /// Returns the endpoint's keys for connection ids and stateless resets, derived from the

@@ -19,20 +19,23 @@ mod endpoint;
 
 pub use config::{QuicConfig, QuicOptions};
 
-pub(crate) use connection::QuicConnection;
-pub(crate) use endpoint::QuicEndpoint;
+pub(crate) use connection::{QuicConnection, StreamReadOutcome};
+pub(crate) use endpoint::{IncomingScreen, QuicInput, canonical_address};
 
-use crate::listener::ListenerTransport;
-use crate::ring::RingItem;
-use crate::shard_driver::ShardDriver;
 use crate::socket::Socket;
-use crate::stream::SocketAcceptor;
 use broker::{ListenerId, PeerInfo, ShardId};
-use quinn_proto::{ConnectionEvent, ConnectionHandle, EndpointEvent};
+use connection::ConnectionStep;
+use endpoint::{QuicEndpoint, ReceivedDatagrams};
+use quinn_proto::{
+    ConnectionError, ConnectionEvent, ConnectionHandle, EndpointEvent, Incoming, StreamId,
+};
+use rustls::pki_types::CertificateDer;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use transport::QuicUdpSocket;
 
 /// QUIC state of a shard; created with the first QUIC listener or connection.
 pub(crate) struct QuicShard {
@@ -40,7 +43,7 @@ pub(crate) struct QuicShard {
     connections: Vec<Option<Box<QuicConnection>>>,
     free: Vec<u32>,
     slots_by_key: HashMap<QuicConnectionKey, u32>,
-    /// Connections with new events, for `drive_quic_connection`.
+    /// Connections with new events, for [`QuicShard::poll_event`].
     to_drive: Vec<u32>,
     /// Connections which may have datagrams to send at the end of the turn.
     to_send: Vec<u32>,
@@ -50,9 +53,9 @@ pub(crate) struct QuicShard {
     stalled: Vec<u32>,
     timers: BTreeSet<(Instant, u32)>,
     now: Instant,
-    /// Buffers for sending and receiving datagrams.
+    /// Buffer for sending datagrams.
     sent: Vec<u8>,
-    received: Vec<u8>,
+    received: ReceivedDatagrams,
     /// Number of connections whose handshake is not done.
     handshakes: usize,
     /// No new connections are accepted, since the listeners are closed.
@@ -66,7 +69,7 @@ pub(crate) struct QuicConnectionKey {
     handle: ConnectionHandle,
 }
 
-/// QUIC items carried by a [`RingItem`].
+/// QUIC items that shards send each other.
 pub(crate) enum QuicMessage {
     /// An event for a QUIC connection on another shard: a datagram, or an answer of its endpoint.
     ConnectionEvent { name: QuicConnectionKey, event: ConnectionEvent },
@@ -104,32 +107,35 @@ impl QuicShard {
             timers: BTreeSet::new(),
             now,
             sent: Vec::new(),
-            received: Vec::new(),
+            received: ReceivedDatagrams::default(),
             handshakes: 0,
             draining: false,
         }
     }
 
-    /// Creates the state with the endpoints of all QUIC listeners; `None` without such a listener.
-    pub(crate) fn for_listeners(
-        listeners: &[SocketAcceptor],
-        transports: &[ListenerTransport],
+    /// Creates the state with the endpoints of QUIC listeners; `None` without such a listener.
+    pub(crate) fn for_listeners<'a>(
+        listeners: impl Iterator<Item = (ListenerId, &'a Arc<QuicUdpSocket>, &'a QuicConfig)>,
     ) -> Option<Box<QuicShard>> {
-        if transports.iter().all(|transport| transport.quic.is_none()) {
-            return None;
-        }
         let mut quic = Box::new(QuicShard::new(Instant::now()));
-        for (at, (listener, transport)) in listeners.iter().zip(transports).enumerate() {
-            if let (SocketAcceptor::Quic(udp), Some(terms)) = (listener, &transport.quic) {
-                let listener = ListenerId(at as u8);
-                quic.endpoints.push(QuicEndpoint::new(listener, udp.clone(), terms));
-            }
-        }
+        let endpoints =
+            listeners.map(|(listener, udp, terms)| QuicEndpoint::new(listener, udp.clone(), terms));
+        quic.endpoints = endpoints.collect();
         (!quic.endpoints.is_empty()).then_some(quic)
     }
 
+    /// Sets the time of this turn for quinn-proto.
+    pub(crate) fn set_time(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// Refuses new connections from now on: the listeners are closed.
+    pub(crate) fn start_draining(&mut self) {
+        self.draining = true;
+    }
+
     pub(crate) fn timeout(&self, now: Instant) -> Option<Duration> {
-        let busy = !self.to_drive.is_empty() || self.endpoints.iter().any(QuicEndpoint::is_busy);
+        let busy = !self.to_drive.is_empty() || self.has_busy_endpoint();
         if busy {
             return Some(Duration::ZERO);
         }
@@ -138,32 +144,33 @@ impl QuicShard {
         timer.into_iter().chain(stalled).min()
     }
 
-    fn connection(&mut self, at: u32) -> Option<&mut QuicConnection> {
+    pub(crate) fn connection(&mut self, at: u32) -> Option<&mut QuicConnection> {
         Some(self.connections.get_mut(at as usize)?.as_mut()?)
     }
 
     fn endpoint(&mut self, listener: ListenerId) -> Option<&mut QuicEndpoint> {
-        self.endpoints.iter_mut().find(|own| own.listener == listener)
+        self.endpoints.iter_mut().find(|own| own.listener() == listener)
     }
 
-    fn add_connection(&mut self, mut connection: Box<QuicConnection>) -> u32 {
-        let name = connection.key;
-        (connection.is_to_send, connection.is_to_drive, connection.timer) = (false, false, None);
+    /// Stores a connection in a free slot.
+    pub(crate) fn add_connection(&mut self, mut connection: Box<QuicConnection>) -> u32 {
+        let key = connection.key();
+        connection.forget_plans();
         let at = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
             self.connections.len() as u32 - 1
         });
         self.connections[at as usize] = Some(connection);
-        self.slots_by_key.insert(name, at);
+        self.slots_by_key.insert(key, at);
         at
     }
 
-    fn remove_connection(&mut self, at: u32) -> Option<Box<QuicConnection>> {
+    pub(crate) fn remove_connection(&mut self, at: u32) -> Option<Box<QuicConnection>> {
         let connection = self.connections.get_mut(at as usize)?.take()?;
-        if let Some(timer) = connection.timer {
+        if let Some(timer) = connection.timer() {
             self.timers.remove(&(timer, at));
         }
-        self.slots_by_key.remove(&connection.key);
+        self.slots_by_key.remove(&connection.key());
         self.free.push(at);
         if self.slots_by_key.is_empty() {
             (self.connections, self.free, self.slots_by_key) = Default::default();
@@ -172,210 +179,317 @@ impl QuicShard {
     }
 
     /// Schedules a connection with new events, to be driven before the turn ends.
-    fn queue_drive(&mut self, at: u32) {
-        if let Some(connection) = self.connection(at)
-            && !connection.is_to_drive
-        {
-            connection.is_to_drive = true;
+    pub(crate) fn queue_drive(&mut self, at: u32) {
+        if self.connection(at).is_some_and(QuicConnection::plan_drive) {
             self.to_drive.push(at);
         }
         self.queue_send(at);
     }
 
     /// Schedules a connection which may have datagrams to send when the turn ends.
-    fn queue_send(&mut self, at: u32) {
-        if let Some(connection) = self.connection(at)
-            && !connection.is_to_send
-        {
-            connection.is_to_send = true;
+    pub(crate) fn queue_send(&mut self, at: u32) {
+        if self.connection(at).is_some_and(QuicConnection::plan_send) {
             self.to_send.push(at);
         }
     }
 }
 
-impl ShardDriver {
-    pub(crate) fn change_transports(&mut self, transports: Arc<[ListenerTransport]>) {
-        if let Some(quic) = &mut self.quic {
-            quic.reload_config(&transports);
-        }
-        self.transports = transports;
+/// An event of a connection, for the sockets of its streams.
+pub(crate) enum QuicEvent {
+    /// The handshake is done.
+    Connected,
+    Lost(ConnectionError),
+    /// The client has opened streams.
+    StreamsOpened,
+    Readable {
+        index: u32,
+    },
+    Writable {
+        index: u32,
+    },
+    /// The peer has acknowledged our last bytes, or does not want them.
+    Finished {
+        index: u32,
+    },
+}
+
+/// Connections, as the sockets of their streams meet them.
+impl QuicShard {
+    pub(crate) fn take_to_drive(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.to_drive)
     }
 
-    /// Sets the time of this turn for quinn-proto.
-    pub(crate) fn set_quic_time(&mut self, now: Instant) {
-        if let Some(quic) = &mut self.quic {
-            quic.now = now;
-        }
-    }
-
-    pub(crate) fn close_listeners(&mut self) {
-        self.listeners.clear();
-        self.drop_waiting_connection();
-        if let Some(quic) = &mut self.quic {
-            quic.draining = true;
-        }
-    }
-
-    /// Applies an item of a ring. Connections are not driven here, since rings are also read in the
-    /// middle of reading a socket.
-    pub(crate) fn apply_quic_message(&mut self, word: QuicMessage) {
-        let quic = self.quic.get_or_insert_with(|| Box::new(QuicShard::new(Instant::now())));
-        match word {
-            QuicMessage::ConnectionEvent { name, event } => {
-                // The connection may have gone meanwhile.
-                let Some(&at) = quic.slots_by_key.get(&name) else { return };
-                let Some(connection) = quic.connection(at) else { return };
-                connection.conn.handle_event(event);
-                quic.queue_drive(at);
-            }
-            QuicMessage::EndpointEvent { name, event } => {
-                if let Some(event) = self.deliver_endpoint_event(name, event) {
-                    self.deliver_connection_event(name, event);
-                }
-            }
-            QuicMessage::MoveConnection { connection, mut socket, peer } => {
-                let at = quic.add_connection(connection);
-                quic.queue_drive(at);
-                socket.stream = crate::stream::SocketStream::Quic { connection: at };
-                self.open_connection(*socket, peer, true);
-                let index = self.quic.as_mut().and_then(|quic| quic.connection(at)?.control_socket);
-                if let Some(index) = index {
-                    self.list_socket(index);
-                }
+    /// Returns the next event of a connection, or `None` when all are handled.
+    pub(crate) fn poll_event(&mut self, at: u32) -> Option<QuicEvent> {
+        let connection = self.connection(at)?;
+        loop {
+            match connection.poll_step()? {
+                ConnectionStep::Event(event) => return Some(event),
+                ConnectionStep::Nothing => {}
             }
         }
     }
 
-    fn deliver_connection_event(&mut self, name: QuicConnectionKey, event: ConnectionEvent) {
-        let Some(quic) = &mut self.quic else { return };
-        if let Some(&at) = quic.slots_by_key.get(&name) {
-            let Some(connection) = quic.connection(at) else { return };
-            let began = connection.is_handshaking.then(Instant::now);
-            connection.conn.handle_event(event);
-            quic.queue_drive(at);
-            self.handshake_time += began.map_or(Duration::ZERO, |began| began.elapsed());
-            return;
-        }
-        let away = quic
-            .endpoint(name.listener)
-            .and_then(|own| own.moved_connections.get(&name.handle).copied());
-        if let Some(shard) = away {
-            self.send_quic_message(shard, QuicMessage::ConnectionEvent { name, event });
-        }
-    }
-
-    /// Passes an event to the endpoint, on this shard or over the ring. Returns the endpoint's
-    /// response, if the endpoint is on this shard.
-    fn deliver_endpoint_event(
+    /// Ends the handshake of a connection. Returns the socket of its control stream with the
+    /// certificates of the peer.
+    pub(crate) fn finish_handshake(
         &mut self,
-        name: QuicConnectionKey,
-        event: EndpointEvent,
-    ) -> Option<ConnectionEvent> {
-        let Some(endpoint) = self.quic.as_mut()?.endpoint(name.listener) else {
-            self.send_quic_message(ShardId(0), QuicMessage::EndpointEvent { name, event });
-            return None;
-        };
-        if event.is_drained() {
-            endpoint.moved_connections.remove(&name.handle);
+        at: u32,
+    ) -> Option<(u32, Option<Vec<CertificateDer<'static>>>)> {
+        let connection = self.connection(at)?;
+        let index = connection.control_socket()?;
+        let chain = connection.peer_certificates();
+        if connection.end_handshake() {
+            self.handshakes -= 1;
         }
-        endpoint.endpoint.handle_event(name.handle, event)
+        Some((index, chain))
     }
 
-    fn send_quic_message(&mut self, shard: ShardId, word: QuicMessage) {
-        let to = usize::from(shard.0);
-        let mut item = RingItem::Quic(Box::new(word));
-        // Items already waiting for a ring go first, to keep the order.
-        if self.pending_items.is_empty()
-            && let Some(ring) = &mut self.rings.outbound[to]
-        {
-            match ring.push(item) {
-                Ok(()) => return self.rings.wakers[to].wake(),
-                Err(back) => item = back,
-            }
-        }
-        self.pending_items.push_back((to, item));
+    /// Returns the streams which wait for CONNACK, once the control stream has its socket.
+    pub(crate) fn take_pending_streams(&mut self, at: u32) -> Vec<StreamId> {
+        self.connection(at).map(QuicConnection::take_pending_streams).unwrap_or_default()
     }
 
-    /// Drives connections with new events.
-    pub(crate) fn drive_quic(&mut self) {
-        let Some(quic) = &mut self.quic else { return };
-        for at in std::mem::take(&mut quic.to_drive) {
-            self.drive_quic_connection(at);
-        }
+    /// Ends all data streams with their control stream: see [`QuicShard::take_ended_streams`].
+    pub(crate) fn end_data_streams(&mut self, at: u32) {
+        let Some(own) = self.connection(at) else { return };
+        let branches = own.end_data_streams();
+        self.ended_streams.extend(branches);
     }
 
-    /// Fires due timers, and drives connections with events since sockets were read.
-    pub(crate) fn tick_quic(&mut self) {
-        self.drive_quic();
+    /// Returns the sockets of data streams whose control stream has ended. The broker learns of the
+    /// ends when the turn ends, since its effects are performed before.
+    pub(crate) fn take_ended_streams(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.ended_streams)
+    }
+
+    /// Ends the stream of a dropped socket; the control stream ends the connection as well.
+    pub(crate) fn release_stream(&mut self, at: u32, index: u32) {
+        let now = self.now;
+        let Some(own) = self.connection(at) else { return };
+        own.close_data_stream(index);
+        if own.control_socket() != Some(index) {
+            return self.queue_send(at);
+        }
+        self.end_data_streams(at);
+        let Some(own) = self.connection(at) else { return };
+        own.close(now);
+        if own.end_handshake() {
+            self.handshakes -= 1;
+        }
+        self.queue_send(at);
+    }
+
+    /// Removes the connection to move it to the shard `home`. Later datagrams follow over the ring.
+    pub(crate) fn take_connection(
+        &mut self,
+        at: u32,
+        home: ShardId,
+    ) -> Option<Box<QuicConnection>> {
+        let mut connection = self.remove_connection(at)?;
+        connection.leave_socket();
+        let key = connection.key();
+        if let Some(endpoint) = self.endpoint(key.listener) {
+            endpoint.note_moved(key.handle, home);
+        }
+        Some(connection)
+    }
+
+    /// Returns the new address of a peer whose address has changed, with the control socket.
+    pub(crate) fn take_new_address(&mut self, at: u32) -> Option<(SocketAddr, Option<u32>)> {
+        let connection = self.connection(at)?;
+        Some((connection.take_new_address()?, connection.control_socket()))
+    }
+
+    /// Control sockets of all connections.
+    pub(crate) fn control_sockets(&self) -> Vec<u32> {
+        let connections = self.connections.iter().flatten();
+        connections.filter_map(|connection| connection.control_socket()).collect()
+    }
+
+    /// Fires the next due timer, and returns its connection.
+    pub(crate) fn fire_timer(&mut self) -> Option<u32> {
+        let now = self.now;
         loop {
-            let Some(quic) = &mut self.quic else { return };
-            let now = quic.now;
-            let Some(&(due, at)) = quic.timers.first().filter(|(due, _)| *due <= now) else {
-                return self.drop_quic_connections();
-            };
-            quic.timers.remove(&(due, at));
-            if let Some(connection) = quic.connection(at) {
-                connection.timer = None;
-                connection.conn.handle_timeout(now);
-                quic.queue_send(at);
-                self.drive_quic_connection(at);
+            let &(due, at) = self.timers.first().filter(|(due, _)| *due <= now)?;
+            self.timers.remove(&(due, at));
+            if let Some(connection) = self.connection(at) {
+                connection.fire_timer(now);
+                self.queue_send(at);
+                return Some(at);
             }
         }
     }
 
-    /// Closes all QUIC connections of a shard which ends, so that a peer which lost the last
-    /// packets still receives a close. Answers of the peer may be lost, since the endpoint's shard
-    /// may have ended before.
-    fn drop_quic_connections(&mut self) {
-        if !self.has_ended() {
+    /// Schedules the connections which had a datagram refused, to be sent again.
+    pub(crate) fn retry_stalled(&mut self) {
+        for at in std::mem::take(&mut self.stalled) {
+            self.queue_send(at);
+        }
+    }
+
+    pub(crate) fn take_to_send(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.to_send)
+    }
+
+    /// Sends the datagrams of a connection, as many as the UDP socket takes.
+    pub(crate) fn send_datagrams(&mut self, at: u32) {
+        let Some(connection) = self.connections.get_mut(at as usize).and_then(Option::as_mut)
+        else {
             return;
+        };
+        if !connection.resend_datagram() {
+            return self.stalled.push(at);
         }
-        let Some(quic) = &self.quic else { return };
-        let connections = quic.connections.iter().flatten();
-        let sockets: Vec<u32> =
-            connections.filter_map(|connection| connection.control_socket).collect();
-        sockets.into_iter().for_each(|index| self.drop_socket(index));
+        if !connection.send_datagrams(self.now, &mut self.sent) {
+            self.stalled.push(at);
+        }
+        let Some((old, new)) = connection.renew_timer() else { return };
+        if let Some(timer) = old {
+            self.timers.remove(&(timer, at));
+        }
+        self.timers.extend(new.map(|timer| (timer, at)));
+    }
+}
+
+/// Events between connections and endpoints, which may live on different shards.
+impl QuicShard {
+    /// Slot of a connection that lives on this shard.
+    pub(crate) fn slot_of(&self, key: QuicConnectionKey) -> Option<u32> {
+        self.slots_by_key.get(&key).copied()
     }
 
-    /// Sends the datagrams of all connections, after all other work of the turn.
-    pub(crate) fn flush_quic(&mut self) {
-        let Some(quic) = &mut self.quic else { return };
-        for at in std::mem::take(&mut quic.stalled) {
-            quic.queue_send(at);
-        }
-        for index in std::mem::take(&mut quic.ended_streams) {
-            self.drop_lost_connection(index);
-        }
-        let Some(quic) = &mut self.quic else { return };
-        for at in std::mem::take(&mut quic.to_send) {
-            self.open_data_streams(at);
-            self.flush_quic_connection(at);
+    /// Shard of a connection whose endpoint is here and which has moved.
+    pub(crate) fn moved_to(&mut self, key: QuicConnectionKey) -> Option<ShardId> {
+        self.endpoint(key.listener)?.moved_to(key.handle)
+    }
+
+    /// Passes an event to a connection of this shard. The connection is driven later, since rings
+    /// are also read in the middle of reading a socket.
+    pub(crate) fn apply_connection_event(&mut self, at: u32, event: ConnectionEvent) {
+        if let Some(connection) = self.connection(at) {
+            connection.apply_event(event);
+            self.queue_drive(at);
         }
     }
 
-    fn flush_quic_connection(&mut self, at: u32) {
-        loop {
-            let Some(connection) = self.quic.as_mut().and_then(|quic| quic.connection(at)) else {
-                return;
-            };
-            connection.is_to_send = false;
-            let Some(event) = connection.conn.poll_endpoint_events() else { break };
-            let name = connection.key;
-            if event.is_drained() {
-                if let Some(quic) = &mut self.quic {
-                    quic.remove_connection(at);
-                }
-                self.deliver_endpoint_event(name, event);
-                return;
-            }
-            let answer = self.deliver_endpoint_event(name, event);
-            let connection = self.quic.as_mut().and_then(|quic| quic.connection(at));
-            if let (Some(connection), Some(event)) = (connection, answer) {
-                connection.conn.handle_event(event);
+    /// Passes an event to the endpoint of a connection and returns the answer; gives the event back
+    /// if the endpoint is not on this shard.
+    pub(crate) fn apply_endpoint_event(
+        &mut self,
+        key: QuicConnectionKey,
+        event: EndpointEvent,
+    ) -> Result<Option<ConnectionEvent>, EndpointEvent> {
+        match self.endpoint(key.listener) {
+            Some(endpoint) => Ok(endpoint.apply_event(key.handle, event)),
+            None => Err(event),
+        }
+    }
+
+    /// Returns the next event of a connection for its endpoint.
+    pub(crate) fn poll_endpoint_event(
+        &mut self,
+        at: u32,
+    ) -> Option<(QuicConnectionKey, EndpointEvent)> {
+        let connection = self.connection(at)?;
+        Some((connection.key(), connection.poll_endpoint_event()?))
+    }
+
+    /// Passes the answer of an endpoint to a connection which is being sent.
+    pub(crate) fn answer_connection(&mut self, at: u32, answer: ConnectionEvent) {
+        if let Some(connection) = self.connection(at) {
+            connection.apply_event(answer);
+        }
+    }
+}
+
+/// The endpoints of QUIC listeners.
+impl QuicShard {
+    /// Marks the QUIC endpoint of a listener as readable. Returns false for a listener without
+    /// QUIC.
+    pub(crate) fn mark_readable(&mut self, listener: ListenerId) -> bool {
+        let endpoint = self.endpoint(listener);
+        endpoint.map(QuicEndpoint::mark_readable).is_some()
+    }
+
+    /// Gives the endpoint of a listener its new configuration. Open connections keep the old one.
+    pub(crate) fn reload_config(&mut self, config_of: impl Fn(ListenerId) -> Option<QuicConfig>) {
+        for endpoint in &mut self.endpoints {
+            if let Some(terms) = config_of(endpoint.listener()) {
+                endpoint.reload_config(&terms);
             }
         }
-        if let Some(quic) = &mut self.quic {
-            quic.send_datagrams(at);
+    }
+
+    /// Whether an endpoint has datagrams to read or connections that wait.
+    #[inline]
+    pub(crate) fn has_busy_endpoint(&self) -> bool {
+        self.endpoints.iter().any(QuicEndpoint::is_busy)
+    }
+
+    pub(crate) fn listeners(&self) -> Vec<ListenerId> {
+        self.endpoints.iter().map(QuicEndpoint::listener).collect()
+    }
+
+    /// Reads datagrams of an endpoint once. Returns false if there were none to read.
+    pub(crate) fn receive_datagrams(&mut self, listener: ListenerId) -> bool {
+        let endpoint = self.endpoints.iter_mut().find(|own| own.listener() == listener);
+        endpoint.is_some_and(|endpoint| endpoint.receive(&mut self.received))
+    }
+
+    /// Handles the datagrams read last up to one that concerns a connection, and returns what the
+    /// datagram brings; `None` after all of them.
+    pub(crate) fn next_input(&mut self, listener: ListenerId) -> Option<QuicInput> {
+        let now = self.now;
+        let endpoint = self.endpoints.iter_mut().find(|own| own.listener() == listener)?;
+        while let Some((meta, bytes)) = self.received.next_datagram() {
+            if let Some(input) = endpoint.route_datagram(now, meta, bytes, &mut self.sent) {
+                return Some(input);
+            }
         }
+        None
+    }
+
+    /// Decides on a connection attempt: ignore, wait, request an address validation (Retry), or
+    /// refuse while draining.
+    pub(crate) fn screen_incoming(
+        &mut self,
+        listener: ListenerId,
+        incoming: Incoming,
+        screen: IncomingScreen,
+    ) {
+        let screen = screen.with_load(self.draining, self.handshakes);
+        let endpoint = self.endpoints.iter_mut().find(|own| own.listener() == listener);
+        if let Some(endpoint) = endpoint {
+            endpoint.screen_incoming(incoming, screen, &mut self.sent);
+        }
+    }
+
+    /// Takes the connection that waits longest for its handshake.
+    pub(crate) fn next_waiting(&mut self, listener: ListenerId) -> Option<Incoming> {
+        self.endpoint(listener)?.next_waiting()
+    }
+
+    pub(crate) fn refuse_incoming(&mut self, listener: ListenerId, incoming: Incoming) {
+        if let Some(endpoint) = self.endpoint(listener) {
+            endpoint.refuse(incoming);
+        }
+    }
+
+    /// Starts the handshake of a connection, and returns its slot.
+    pub(crate) fn accept_incoming(
+        &mut self,
+        listener: ListenerId,
+        incoming: Incoming,
+    ) -> Option<Result<u32, ConnectionError>> {
+        let now = self.now;
+        let connection = match self.endpoint(listener)?.accept(incoming, now) {
+            Ok(connection) => connection,
+            Err(cause) => return Some(Err(cause)),
+        };
+        let at = self.add_connection(Box::new(connection));
+        self.handshakes += 1;
+        self.queue_drive(at);
+        Some(Ok(at))
     }
 }

@@ -1,60 +1,33 @@
-//! One socket of a shard: received bytes that are not consumed yet, and bytes to send that are not
-//! written yet, both in order and without a gap [MQTT-4.2-1] [MQTT-7.1.1-1].
+//! Output of a socket: bytes that the kernel does not take are kept until there is room.
 
+use super::Socket;
 use crate::batched_send::SendResult;
-use crate::connection_limiter::ConnectionSlot;
-use crate::relay::RelayLayer;
-use crate::stream::SocketStream;
 use crate::tls::SealedBuffer;
-use crate::transport_stack::TransportStack;
 use broker::interface::outbox::ConnWrite;
-use broker::{MonotonicMs, limits};
 use std::io::{self, IoSlice};
 use std::num::NonZeroU32;
 use std::os::fd::BorrowedFd;
 
-#[derive(Debug)]
-pub(crate) struct Socket {
-    pub(crate) stream: SocketStream,
-    /// Layers below MQTT; `None` for plain MQTT.
-    pub(crate) stack: Option<Box<TransportStack>>,
-    /// Bytes read and not consumed: a partial packet, or the rest after a full outbox or a hold.
-    pub(crate) tail: Vec<u8>,
-    /// Bytes not written, while the socket takes no more.
-    unsent: Option<Box<UnsentBytes>>,
-    /// `tail` may hold whole packets, left over by a full outbox or a hold.
-    pub(crate) has_unread_tail: bool,
-    /// The socket is in `ShardDriver::listed`.
-    pub(crate) listed: bool,
-    /// The poller or a write has reported the end of the stream: it follows the bytes still to be
-    /// read. The poller reports the end only once.
-    pub(crate) peer_closed: bool,
-    /// Whether the last bytes of the client caused a delivery.
-    pub(crate) is_publisher: bool,
-    /// Whether reading waits for `Effect::Resume` of the broker.
-    pub(crate) held: bool,
-    /// Set while the broker sends no messages because of unsent bytes. Answers to received packets
-    /// may still grow the output, and above this number of bytes reading stops as well.
-    pub(crate) congested: Option<NonZeroU32>,
-    /// Whether the socket is registered for writability as well.
-    pub(crate) watches_writable: bool,
-    /// Time at which a closed socket is dropped, zero before the close. Until then input is
-    /// discarded.
-    pub(crate) lingers_until: MonotonicMs,
-    /// Slot in the connection limits, if the listener has limits.
-    pub(crate) slot: Option<Box<ConnectionSlot>>,
-    /// The socket had to free its buffers, and is neither read nor written any more.
-    pub(crate) out_of_memory: bool,
-    /// Value of [`Socket::held_bytes`] at the last count.
-    pub(crate) counted_bytes: u32,
-    /// Time of the last progress while the socket holds bytes: a consumed packet or a written byte.
-    pub(crate) stuck_since: MonotonicMs,
-}
-
 #[derive(Debug, Default)]
-struct UnsentBytes {
+pub(super) struct UnsentBytes {
     bytes: Vec<u8>,
     from: usize,
+}
+
+impl UnsentBytes {
+    fn new(bytes: Vec<u8>) -> UnsentBytes {
+        UnsentBytes { bytes, from: 0 }
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Frees the bytes but one, so that closing still knows that the stream is cut.
+    pub(super) fn release_memory(&mut self) {
+        let rest = self.bytes.get(self.from..self.from + 1).unwrap_or(&[0]).to_vec();
+        *self = UnsentBytes::new(rest);
+    }
 }
 
 /// Most slices for one `writev(2)`; more are copied together first.
@@ -65,92 +38,7 @@ const GATHER_BYTES_MAX: usize = 256 * 1024;
 /// Bytes encrypted at once: four of the largest TLS records.
 const SEAL_BYTES_MAX: usize = 64 * 1024;
 
-// Every connection costs these bytes, and is counted with them.
-const _: () = assert!(size_of::<Option<Socket>>() <= limits::SOCKET_BYTES);
-
 impl Socket {
-    pub(crate) fn new(stream: SocketStream, tail: Vec<u8>) -> Socket {
-        Socket {
-            stream,
-            stack: None,
-            tail,
-            unsent: None,
-            has_unread_tail: false,
-            listed: false,
-            peer_closed: false,
-            is_publisher: false,
-            held: false,
-            congested: None,
-            watches_writable: false,
-            lingers_until: MonotonicMs::default(),
-            slot: None,
-            out_of_memory: false,
-            counted_bytes: 0,
-            stuck_since: MonotonicMs::default(),
-        }
-    }
-
-    /// Returns the socket as it moves to another shard: with its bytes, layers and limits, without
-    /// the state kept for this shard.
-    pub(crate) fn into_moved(self) -> Socket {
-        let Socket { stream, stack: layers, tail, unsent, slot: seat, .. } = self;
-        Socket { stack: layers, unsent, slot: seat, ..Socket::new(stream, tail) }
-    }
-
-    #[inline]
-    pub(crate) fn relay(&mut self) -> Option<&mut RelayLayer> {
-        self.stack.as_mut()?.relay.as_mut()
-    }
-
-    /// Records why the stream ends, for the link of a hosted relay.
-    pub(crate) fn note_fault(&mut self, fault: io::Error) {
-        if let Some(relay) = self.relay() {
-            relay.note_fault(fault);
-        }
-    }
-
-    /// Reports to a hosted relay that all bytes are written.
-    pub(crate) fn note_sent(&mut self) {
-        if let Some(relay) = self.relay() {
-            relay.note_sent();
-        }
-    }
-
-    pub(crate) fn is_lingering(&self) -> bool {
-        self.lingers_until > MonotonicMs::default()
-    }
-
-    /// Returns the allocated bytes for input, output and layers, as counted against the memory
-    /// limit.
-    pub(crate) fn held_bytes(&self) -> u32 {
-        let unsent = self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.capacity());
-        let layers = self.stack.as_ref().map_or(0, |layers| layers.held_bytes());
-        u32::try_from(self.tail.capacity() + unsent + layers).unwrap_or(u32::MAX)
-    }
-
-    /// Whether the socket holds bytes because of its peer: a handshake, a partial packet, or output
-    /// not read.
-    pub(crate) fn is_stuck(&self) -> bool {
-        let opens = self.stack.as_ref().is_some_and(|layers| layers.handshake.is_some());
-        opens
-            || self.unsent.is_some()
-            || (!self.tail.is_empty() && !self.held && !self.has_unread_tail)
-    }
-
-    /// Frees all buffers of a connection which has to end for lack of memory.
-    pub(crate) fn release_memory(&mut self) {
-        self.out_of_memory = true;
-        self.tail = Vec::new();
-        if let Some(layers) = &mut self.stack {
-            layers.release_memory();
-        }
-        if let Some(unsent) = &mut self.unsent {
-            // One byte is left, so that closing still knows that the stream is cut.
-            let rest = unsent.bytes.get(unsent.from..unsent.from + 1).unwrap_or(&[0]).to_vec();
-            **unsent = UnsentBytes { bytes: rest, from: 0 };
-        }
-    }
-
     pub(crate) fn unsent_len(&self) -> usize {
         self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.len() - unsent.from)
     }
@@ -264,7 +152,7 @@ impl Socket {
             match self.stream.send(bytes) {
                 Ok(sent) => bytes = &bytes[sent..],
                 Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {
-                    self.unsent = Some(Box::new(UnsentBytes { bytes: bytes.to_vec(), from: 0 }));
+                    self.unsent = Some(Box::new(UnsentBytes::new(bytes.to_vec())));
                     return Ok(());
                 }
                 Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
@@ -282,7 +170,7 @@ impl Socket {
                 Ok(sent) => IoSlice::advance_slices(&mut left, sent),
                 Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => {
                     let bytes = left.iter().flat_map(|slice| slice.iter().copied()).collect();
-                    self.unsent = Some(Box::new(UnsentBytes { bytes, from: 0 }));
+                    self.unsent = Some(Box::new(UnsentBytes::new(bytes)));
                     return Ok(());
                 }
                 Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
@@ -313,22 +201,37 @@ impl Socket {
         unsent.bytes[unsent.from..].to_vec()
     }
 
+    #[inline]
+    pub(crate) fn watches_writable(&self) -> bool {
+        self.watches_writable
+    }
+
+    /// Marks the socket as registered for writability. Returns whether the socket was not before.
+    pub(crate) fn start_watching(&mut self) -> bool {
+        !std::mem::replace(&mut self.watches_writable, true)
+    }
+
+    /// Marks the socket as congested if more than `unsent_max` bytes wait: reading stops once
+    /// `more_max` further bytes wait. Returns whether the connection becomes congested.
+    pub(crate) fn congest_above(&mut self, unsent_max: usize, more_max: usize) -> bool {
+        let unsent = self.unsent_len();
+        let congests = unsent > unsent_max && self.congested.is_none();
+        if congests {
+            let unsent_max = u32::try_from(unsent + more_max);
+            self.congested = NonZeroU32::new(unsent_max.unwrap_or(u32::MAX));
+        }
+        congests
+    }
+
+    /// Ends the congestion. Returns whether the socket was congested.
+    pub(crate) fn end_congestion(&mut self) -> bool {
+        self.congested.take().is_some()
+    }
+
     /// Discards the unsent bytes of a connection which can no longer take them.
     pub(crate) fn drop_unsent(&mut self) {
         self.unsent = None;
         self.congested = None;
-    }
-
-    /// Reads once. `None` if no bytes are available now; zero is the end of the stream.
-    pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
-        loop {
-            match self.stream.receive(into) {
-                Ok(read) => return Ok(Some(read)),
-                Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
-                Err(fault) => return Err(fault),
-            }
-        }
     }
 }
 
