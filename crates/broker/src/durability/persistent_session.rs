@@ -39,9 +39,9 @@ pub(crate) struct PersistentSession {
     /// Whether the messages before the barrier are finished or overdue, and a commit of this fact
     /// is due.
     pub(crate) is_lifting_barrier: bool,
-    /// Whether unfinished messages are not sent again yet: see `Shard::resume_when_durable`.
+    /// Whether unfinished messages are not sent again yet: see `resume_when_durable`.
     pub(crate) suspended: bool,
-    /// User that owned the session when the store was read: see `Shard::belongs_to_other_user`.
+    /// User that owned the session when the store was read: see `belongs_to_other_user`.
     pub(crate) owner: Option<Box<str>>,
     /// Whether the part of the queue that only the store has may hold messages of revoked
     /// subscriptions.

@@ -202,7 +202,7 @@ pub enum ShardMessage {
         origin: Option<QueueRecordId>,
     },
     /// A client exceeded `BrokerOptions::flapping_count_max`: every shard refuses its CONNECT
-    /// before `until`. `client` is `Shard::client_hash` of the client id.
+    /// before `until`. `client` is `ShardContext::client_hash` of the client id.
     BanFlapping {
         client: u64,
         until: MonotonicMs,

@@ -106,7 +106,7 @@ impl PeerInfo {
     }
 
     /// Returns the result of the authentication: present from the decision until
-    /// `Shard::take_permissions` has moved the contents to the session.
+    /// `ConnectionTable::take_permissions` has moved the contents to the session.
     pub(crate) fn auth_outcome(&self) -> Option<&AuthOutcome> {
         self.proof.as_ref()?.pass.as_ref()
     }

@@ -35,7 +35,7 @@ pub(crate) struct ExclusiveClaim {
     pub(crate) subscription_id: u32,
 }
 
-/// Result of `Shard::claim_exclusive`: `Pending` waits for the answer of the filter's owner.
+/// Result of `ShardRouting::claim_exclusive`: `Pending` waits for the answer of the filter's owner.
 pub(crate) enum ClaimOutcome {
     Pending(Arc<str>),
     Granted,
