@@ -49,32 +49,21 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The files of one case.
-struct CountedFiles {
-    case: &'static str,
-    /// Files whose code runs for each message, in turns with many messages.
-    of_message: BTreeSet<String>,
-    /// Further files whose code runs for each turn, counted in turns with one message.
-    of_turn: BTreeSet<String>,
-}
+type CountedFiles = (&'static str, BTreeSet<String>);
 
 /// Messages of a case. A file counts if it runs at least `MESSAGES` instructions more than without
 /// messages.
-const MESSAGES: usize = 500;
-/// Messages that the publisher sends in one write, so that the broker handles them in one turn.
-const MESSAGES_A_TURN: usize = 50;
+const MESSAGES: u64 = 500;
 
 fn count_cases(child: &Child, profile: &Path, port: u16) -> Result<Vec<CountedFiles>, String> {
     let failed = |e: io::Error| format!("publish-path: the program serves no client: {e}");
     let mut clients = PublishClients::connect(port).map_err(failed)?;
     let mut dumps = 0;
-    let mut instructions = |load: Option<PublishLoad>| {
+    let mut instructions = |qos: Option<u8>| {
         control(child, "-z")?;
         let begun = Instant::now();
-        if let Some(PublishLoad { qos, at_once }) = load {
-            for _ in 0..MESSAGES / at_once {
-                clients.publish(qos, at_once).map_err(failed)?;
-            }
+        for _ in qos.iter().flat_map(|_| 0..MESSAGES) {
+            clients.publish(qos.unwrap_or_default()).map_err(failed)?;
         }
         sleep(SPAN.saturating_sub(begun.elapsed()));
         control(child, "-d")?;
@@ -84,24 +73,16 @@ fn count_cases(child: &Child, profile: &Path, port: u16) -> Result<Vec<CountedFi
         Ok::<_, String>(instructions_by_file(&text))
     };
     // The first messages allocate buffers that later messages reuse.
-    for qos in [0, 1] {
-        instructions(Some(PublishLoad { qos, at_once: 1 }))?;
-        instructions(Some(PublishLoad { qos, at_once: MESSAGES_A_TURN }))?;
-    }
+    instructions(Some(0)).and_then(|_| instructions(Some(1)))?;
     let idle = instructions(None)?;
     let mut counted = Vec::new();
     for (qos, case) in [(0, "QoS 0, one subscriber"), (1, "QoS 1, one subscriber")] {
-        let mut files = |at_once: usize| {
-            let busy = instructions(Some(PublishLoad { qos, at_once }))?;
-            let runs_for_each = |(file, count): (String, u64)| {
-                let without = idle.get(&file).copied().unwrap_or(0);
-                (count >= without + MESSAGES as u64).then_some(file)
-            };
-            Ok::<BTreeSet<String>, String>(busy.into_iter().filter_map(runs_for_each).collect())
+        let busy = instructions(Some(qos))?;
+        let runs_for_each = |(file, count): (String, u64)| {
+            let without = idle.get(&file).copied().unwrap_or(0);
+            (count >= without + MESSAGES).then_some(file)
         };
-        let (of_message, of_any) = (files(MESSAGES_A_TURN)?, files(1)?);
-        let of_turn = of_any.difference(&of_message).cloned().collect();
-        counted.push(CountedFiles { case, of_message, of_turn });
+        counted.push((case, busy.into_iter().filter_map(runs_for_each).collect()));
     }
     Ok(counted)
 }
@@ -109,13 +90,6 @@ fn count_cases(child: &Child, profile: &Path, port: u16) -> Result<Vec<CountedFi
 fn control(child: &Child, flag: &str) -> Result<(), String> {
     sleep(REST);
     output(new_command("callgrind_control").args([flag, &child.id().to_string()])).map(|_| ())
-}
-
-/// QoS of the messages of a run, and how many of them the publisher sends in one write.
-#[derive(Clone, Copy)]
-struct PublishLoad {
-    qos: u8,
-    at_once: usize,
 }
 
 /// A publisher and a subscriber of one topic, connected by MQTT 3.1.1.
@@ -140,26 +114,17 @@ impl PublishClients {
         Ok(PublishClients { publisher, subscriber })
     }
 
-    /// Publishes `count` messages in one write, and returns once the subscriber has them and all
-    /// are acknowledged.
-    fn publish(&mut self, qos: u8, count: usize) -> io::Result<()> {
+    fn publish(&mut self, qos: u8) -> io::Result<()> {
         if qos == 0 {
-            self.publisher.write_all(&b"\x30\x04\x00\x01tx".repeat(count))?;
-            return expect(&mut self.subscriber, &b"\x30\x04\x00\x01tx".repeat(count));
+            self.publisher.write_all(b"\x30\x04\x00\x01tx")?;
+            return expect(&mut self.subscriber, b"\x30\x04\x00\x01tx");
         }
-        let ids = 1..=count as u8;
-        let sent: Vec<u8> = ids.clone().flat_map(|id| [0x32, 6, 0, 1, b't', 0, id, b'x']).collect();
-        self.publisher.write_all(&sent)?;
-        let acknowledged: Vec<u8> = ids.clone().flat_map(|id| [0x40, 2, 0, id]).collect();
-        expect(&mut self.publisher, &acknowledged)?;
-        let mut answers = Vec::new();
-        for _ in ids {
-            expect(&mut self.subscriber, b"\x32\x06\x00\x01t")?;
-            let mut rest = [0; 3];
-            self.subscriber.read_exact(&mut rest)?;
-            answers.extend([0x40, 2, rest[0], rest[1]]);
-        }
-        self.subscriber.write_all(&answers)
+        self.publisher.write_all(b"\x32\x06\x00\x01t\x00\x02x")?;
+        expect(&mut self.publisher, b"\x40\x02\x00\x02")?;
+        expect(&mut self.subscriber, b"\x32\x06\x00\x01t")?;
+        let mut rest = [0; 3];
+        self.subscriber.read_exact(&mut rest)?;
+        self.subscriber.write_all(&[0x40, 2, rest[0], rest[1]])
     }
 }
 
@@ -207,26 +172,17 @@ fn own_file(path: &str) -> Option<String> {
 }
 
 fn table(cases: &[CountedFiles]) -> String {
-    let mut text = String::from(
-        "| case | files of a message | files of a turn | of a message | of a turn |\n\
-         |---|--:|--:|---|---|\n",
-    );
-    for CountedFiles { case, of_message, of_turn } in cases {
-        let (messages, turns) = (of_message.len(), of_turn.len());
-        let (of_message, of_turn) = (grouped(of_message), grouped(of_turn));
-        text += &format!("| {case} | {messages} | {turns} | {of_message} | {of_turn} |\n");
+    let mut text = String::from("| case | files | which |\n|---|--:|---|\n");
+    for (case, files) in cases {
+        let mut crates: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (name, file) in files.iter().filter_map(|file| file.split_once('/')) {
+            crates.entry(name).or_default().push(file);
+        }
+        let parts = crates.iter().map(|(name, files)| format!("{name}: {}", files.join(", ")));
+        let parts: Vec<String> = parts.collect();
+        text += &format!("| {case} | {} | {} |\n", files.len(), parts.join("; "));
     }
     text
-}
-
-/// Returns the files as a list by crate.
-fn grouped(files: &BTreeSet<String>) -> String {
-    let mut crates: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (name, file) in files.iter().filter_map(|file| file.split_once('/')) {
-        crates.entry(name).or_default().push(file);
-    }
-    let parts = crates.iter().map(|(name, files)| format!("{name}: {}", files.join(", ")));
-    parts.collect::<Vec<String>>().join("; ")
 }
 
 fn with_table(document: &str, table: &str) -> Option<String> {
@@ -254,10 +210,9 @@ mod tests {
 
     #[test]
     fn the_table_takes_the_place_of_the_one_before() {
-        let of_message = ["broker/shard", "mqtt/text", "broker/outbox"].map(String::from).into();
-        let of_turn = ["engine/sleep"].map(String::from).into();
-        let counted = table(&[CountedFiles { case: "QoS 0", of_message, of_turn }]);
-        let wanted = "| QoS 0 | 3 | 1 | broker: outbox, shard; mqtt: text | engine: sleep |\n";
+        let files = ["broker/shard", "mqtt/text", "broker/outbox"].map(String::from);
+        let counted = table(&[("QoS 0", files.into())]);
+        let wanted = "| QoS 0 | 3 | broker: outbox, shard; mqtt: text |\n";
         assert!(counted.ends_with(wanted), "{counted}");
         let document = format!("a\n{BEGIN}old\n{END}b\n");
         let written = with_table(&document, &counted).expect("the marks are there");
