@@ -3,8 +3,8 @@
 //! and every consequence leaves by the [`Outbox`]. The crate has no socket, clock, thread or lock:
 //! time and chance are arguments, so a test can run in virtual time and repeat a run from a seed.
 //!
-//! The folders are declared in groups, the lowest first; the exact order, in which a folder uses only
-//! those below it, is in `xtask/src/tidy/folder_edges.rs`.
+//! The folders are declared in groups, the lowest first. The exact order, in which a folder uses
+//! only those below it, is in `xtask/src/tidy/folder_edges.rs`.
 #![forbid(unsafe_code)]
 
 pub mod ids;
