@@ -19,9 +19,11 @@ pub mod report;
 pub mod sink;
 pub mod topic_map;
 
+use self::bridge::remote_session::load_client_tls;
 use self::events::EventHub;
 use self::local_session::LocalBroker;
 use self::metrics::LinkMetrics;
+use self::option_rows::LinkTlsSettings;
 use self::report::LinkReporter;
 use broker::BrokerOptions;
 use broker::limits::LINK_IDS;
@@ -172,6 +174,17 @@ pub struct LinkTlsConfigs {
     pub dial: Option<Arc<ClientConfig>>,
     /// Configuration for incoming connections. Only a [`LinkKind::Gateway`] accepts connections.
     pub listen: Option<Arc<ServerConfig>>,
+}
+
+impl LinkTlsConfigs {
+    /// Loads the files for outgoing connections, if the link uses TLS.
+    pub(crate) fn for_dialing(
+        uses_tls: bool,
+        tls: &LinkTlsSettings,
+    ) -> Result<LinkTlsConfigs, String> {
+        let dial = uses_tls.then(|| load_client_tls(tls)).transpose()?;
+        Ok(LinkTlsConfigs { dial, listen: None })
+    }
 }
 
 /// Settings of a link, with the contents of their files.

@@ -14,9 +14,7 @@ mod tunnel;
 
 use self::connection_pair::{BridgeExit, ConnectionPair};
 use self::relay::{BridgeRule, BridgeSide, FailoverState, PoisonGuard, Relay, WATCH_OPTIONS};
-use self::remote_session::{
-    RemoteConnectError, RemoteConnectOptions, RemoteSession, load_client_tls, scheme,
-};
+use self::remote_session::{RemoteConnectError, RemoteConnectOptions, RemoteSession, scheme};
 use self::server_marks::ServerMarks;
 use self::settings::BridgeSettings;
 use super::backoff::{self, random_seed};
@@ -109,8 +107,7 @@ impl LinkSettings for BridgeSettings {
     }
 
     fn load_tls(&self) -> Result<LinkTlsConfigs, String> {
-        let dial = self.uses_tls().then(|| load_client_tls(&self.tls)).transpose()?;
-        Ok(LinkTlsConfigs { dial, listen: None })
+        LinkTlsConfigs::for_dialing(self.uses_tls(), &self.tls)
     }
 
     fn new_task(

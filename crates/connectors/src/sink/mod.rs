@@ -40,7 +40,6 @@ use self::message::SinkMessage;
 use self::receive_times::ReceiveTimes;
 use self::settings::SinkSettings;
 use super::backoff;
-use super::bridge::remote_session::load_client_tls;
 use super::events::{EventHub, SinkEventReceiver};
 use super::local_session::{LocalBroker, LocalSessionRequest, row_subscription};
 use super::metrics::{LinkDropReason, LinkMetrics};
@@ -138,8 +137,7 @@ impl LinkSettings for SinkSettings {
     }
 
     fn load_tls(&self) -> Result<LinkTlsConfigs, String> {
-        let dial = self.uses_tls().then(|| load_client_tls(&self.tls)).transpose()?;
-        Ok(LinkTlsConfigs { dial, listen: None })
+        LinkTlsConfigs::for_dialing(self.uses_tls(), &self.tls)
     }
 
     fn new_task(
