@@ -9,8 +9,7 @@
 //! No correction of the time of day changes the first two.
 
 use broker::{ClockReading, MonotonicMs};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 

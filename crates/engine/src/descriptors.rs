@@ -6,8 +6,7 @@ use broker::BrokerEvent;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::AtomicI32;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// Limit of open descriptors (`RLIMIT_NOFILE`), and the ceiling below which client connections
 /// stay.

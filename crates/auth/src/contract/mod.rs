@@ -39,8 +39,7 @@ use broker::{
 };
 use engine::ConnectionLiveness;
 use mqtt::ProtocolVersion;
-use net::scram::client::ScramClient;
-use net::scram::{self};
+use net::scram::{self, client::ScramClient};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

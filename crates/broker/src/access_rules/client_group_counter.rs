@@ -6,8 +6,7 @@
 use crate::ids::MonotonicMs;
 use crate::leaky_bucket::LeakyBucket;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Index of a group. Every listener has the same groups in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

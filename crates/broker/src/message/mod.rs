@@ -9,6 +9,9 @@
 //! copied to a `Message` only for the retained store or another shard. Queues and flights of one
 //! shard hold the same bytes as a `PooledMessage`, whose reference count is not atomic.
 
+pub mod namespace;
+pub(crate) mod will;
+
 use crate::ids::{ArenaRange, MonotonicMs, RecordNumber};
 use crate::memory::cost;
 use crate::slab::Slab;
@@ -491,9 +494,6 @@ impl MessagePool {
         self.held
     }
 }
-
-pub mod namespace;
-pub(crate) mod will;
 
 /// Durability of a message, which decides when the publisher receives its acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

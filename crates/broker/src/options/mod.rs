@@ -2,6 +2,17 @@
 //! `ShardCommand::Reload`. The rows in crate `broker_options` have name, range, default text and
 //! documentation of every option; the defaults in force are here.
 
+pub mod auto_subscription;
+pub mod bans;
+pub mod cache_config;
+pub mod cache_metrics;
+pub mod client_groups;
+pub mod namespace_template;
+pub mod preset;
+pub mod rewrite;
+pub mod rule;
+pub mod rule_metrics;
+
 use crate::access_rules::acl_rules::AclRuleSet;
 use crate::ids::ListenerId;
 use crate::limits::{self, LINK_IDS};
@@ -394,14 +405,3 @@ impl Default for BrokerOptions {
         }
     }
 }
-
-pub mod auto_subscription;
-pub mod bans;
-pub mod cache_config;
-pub mod cache_metrics;
-pub mod client_groups;
-pub mod namespace_template;
-pub mod preset;
-pub mod rewrite;
-pub mod rule;
-pub mod rule_metrics;

@@ -1,6 +1,8 @@
 //! The peer of a transport: facts from the transport (address, certificate) and the result of the
 //! authentication. A connection that moves to another shard takes the whole [`PeerInfo`] along.
 
+pub mod authentication;
+
 use crate::ids::ListenerId;
 use crate::peer::authentication::{AuthOutcome, Principal};
 use crate::refusal::Refusal;
@@ -186,5 +188,3 @@ impl fmt::Display for PeerAddress {
         }
     }
 }
-
-pub mod authentication;

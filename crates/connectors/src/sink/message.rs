@@ -8,8 +8,7 @@ use mqtt::{PacketId, Properties, PropertiesBuf, Property, Publish, QoS};
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The value of `${event}` for messages of clients.
 pub const PUBLISHED: &str = "message.publish";
