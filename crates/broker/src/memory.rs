@@ -17,15 +17,14 @@
 //! do not.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// Accounted memory of the process. Each shard adds the changes of its own memory.
 #[derive(Debug, Default)]
 pub struct ProcessMemory {
     held: AtomicI64,
     /// The engine's part for sockets: partial packets and unsent output.
-    pub(crate) sockets: AtomicI64,
+    sockets: AtomicI64,
     /// Number of delayed messages of all shards. Exact, unlike `held`, which moves in steps.
     delayed: AtomicU64,
     delayed_bytes: AtomicU64,
@@ -48,11 +47,11 @@ impl ProcessMemory {
 /// A shard's share of the accounted memory.
 #[derive(Debug)]
 pub(crate) struct MemoryLedger {
-    pub(crate) process: Arc<ProcessMemory>,
+    process: Arc<ProcessMemory>,
     reported: i64,
     /// Bytes that the engine holds for this shard's sockets.
     pub(crate) sockets: i64,
-    pub(crate) sockets_reported: i64,
+    sockets_reported: i64,
     /// Bytes of messages sent to other shards minus bytes received: negative where more came in.
     pub(crate) crossing: i64,
     pub(crate) conns: u64,
@@ -128,6 +127,12 @@ impl MemoryLedger {
         self.delayed -= bytes;
     }
 
+    /// Publishes the bytes of this shard's sockets and returns those of all shards.
+    pub(crate) fn socket_bytes(&mut self) -> u64 {
+        let held = add_moved(&self.process.sockets, &mut self.sockets_reported, self.sockets);
+        held.max(0) as u64
+    }
+
     /// Publishes this shard's memory and returns the sum of all shards.
     pub(crate) fn report_bytes(&mut self, own: i64) -> u64 {
         let held = add_moved(&self.process.held, &mut self.reported, own);
@@ -137,7 +142,7 @@ impl MemoryLedger {
 
 /// Adds a change of at least `STEP` to the process' number. Returns this number with the caller's
 /// own part exact.
-pub(crate) fn add_moved(process: &AtomicI64, told: &mut i64, own: i64) -> i64 {
+fn add_moved(process: &AtomicI64, told: &mut i64, own: i64) -> i64 {
     let moved = own - *told;
     if moved.abs() < STEP {
         return process.load(Relaxed) + moved;

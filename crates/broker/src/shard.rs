@@ -157,7 +157,7 @@ impl Shard {
         if !self.sessions.withholding.is_empty() {
             self.sessions.context.plan_event_flush();
         }
-        self.routing.report_released(&mut self.sessions, out);
+        self.routing.report_released(&self.sessions, out);
         while !self.sessions.orphans.is_empty() || !self.sessions.room_changes.is_empty() {
             self.routing.return_orphans(&mut self.sessions, out);
             self.routing.report_rooms(&mut self.sessions, out);
@@ -176,17 +176,19 @@ impl Shard {
 
     /// Returns when `ShardInput::Tick` is next needed: immediately if bounded work is unfinished.
     pub fn next_tick(&self) -> Option<MonotonicMs> {
-        let looks = self.authorization.reauthorization.is_due(self.sessions.context.now)
-            || self.authorization.is_comparing_bans();
-        let looks = looks
-            || self.routing.delayed.is_due(self.sessions.context.now)
-            || self.caches.has_requests();
-        let looks =
-            looks || self.rule_engine.windows.is_behind() || self.connections.stalls.is_running();
-        if !self.sessions.unfinished.is_empty() || looks {
-            return Some(self.sessions.context.now);
+        let Shard { connections, authorization, rule_engine, caches, routing, sessions, .. } = self;
+        let now = sessions.context.now;
+        let is_unfinished = authorization.reauthorization.is_due(now)
+            || authorization.is_comparing_bans()
+            || routing.delayed.is_due(now)
+            || caches.has_requests()
+            || rule_engine.windows.is_behind()
+            || connections.stalls.is_running()
+            || !sessions.unfinished.is_empty();
+        if is_unfinished {
+            return Some(now);
         }
-        self.sessions.context.timers.next()
+        sessions.context.timers.next()
     }
 
     fn on_command(&mut self, command: ShardCommand, out: &mut Outbox) {
@@ -198,17 +200,17 @@ impl Shard {
                     || options.uses_authz_anywhere();
                 self.authorization.uses_authz = options.uses_authz_anywhere();
                 self.sessions.context.options = options;
-                self.routing.choose_strategies(&mut self.sessions);
+                self.routing.choose_strategies(&self.sessions);
                 self.rule_engine.reload_rules(&mut self.sessions);
                 self.caches.reload_caches(&mut self.sessions);
                 self.make_presets();
                 self.sessions.reassign_client_groups();
-                self.statistics.reload_trace(&mut self.connections, &mut self.sessions);
+                self.statistics.reload_trace(&self.connections, &self.sessions);
                 self.statistics.plan_sys(SYS_FIRST_MS, &mut self.sessions);
-                self.authorization.restart_ban_watch(&mut self.sessions);
-                self.connections.clear_flapping_bans(&mut self.sessions);
+                self.authorization.restart_ban_watch(&self.sessions);
+                self.connections.clear_flapping_bans(&self.sessions);
                 if changes {
-                    self.authorization.reauthorize_all(&mut self.connections, &mut self.sessions);
+                    self.authorization.reauthorize_all(&self.connections, &mut self.sessions);
                 }
             }
             ShardCommand::PublishSys { topic, value } => {

@@ -14,11 +14,11 @@ impl ShardAuthorization {
     /// [`Principal`] if present, or an assigned id, after a check of length, reserved prefix and
     /// bans.
     pub(crate) fn apply_auth_decision(
-        &mut self,
+        &self,
         conn: ConnId,
         packet: &Connect<'_>,
         admitted: NamespacedClientId,
-        connections: &mut ConnectionTable,
+        connections: &ConnectionTable,
         sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> Result<NamespacedClientId, Refusal> {

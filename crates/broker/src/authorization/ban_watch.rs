@@ -43,10 +43,10 @@ impl ShardAuthorization {
     /// Checks client id, user name and address of a CONNECT against the bans, before
     /// authentication.
     pub(crate) fn check_connect_bans(
-        &mut self,
+        &self,
         conn: ConnId,
         packet: &Connect<'_>,
-        connections: &mut ConnectionTable,
+        connections: &ConnectionTable,
         sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
@@ -70,11 +70,11 @@ impl ShardAuthorization {
     /// Checks a client against flapping and the ban list. The address is included, since behind a
     /// proxy CONNECT is the first check with the real address.
     pub(crate) fn check_bans(
-        &mut self,
+        &self,
         conn: ConnId,
         admitted: &NamespacedClientId,
         user: Option<&str>,
-        connections: &mut ConnectionTable,
+        connections: &ConnectionTable,
         sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
@@ -86,11 +86,11 @@ impl ShardAuthorization {
     }
 
     fn check_ban_list(
-        &mut self,
+        &self,
         conn: ConnId,
         admitted: &NamespacedClientId,
         user: Option<&str>,
-        connections: &mut ConnectionTable,
+        connections: &ConnectionTable,
         sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
@@ -107,7 +107,7 @@ impl ShardAuthorization {
 
     /// Starts the durations of the ban list, after a new list or an unmeasured time, and the
     /// comparison of present connections with the list, `LOOKED_AT_PER_TICK` a tick.
-    pub(crate) fn restart_ban_watch(&mut self, sessions: &mut SessionTable) {
+    pub(crate) fn restart_ban_watch(&mut self, sessions: &SessionTable) {
         self.ban_watch.since = sessions.context.now;
         self.ban_watch.next = sessions.context.options.bans.is_some().then_some(0);
     }

@@ -19,7 +19,7 @@ impl ShardAuthorization {
     /// Whether the current rules allow a will that was accepted at CONNECT. Without a matching
     /// rule, the server's decision at CONNECT applies.
     pub(crate) fn may_publish_will(
-        &mut self,
+        &self,
         id: SessionId,
         topic: &str,
         manner: (u8, bool),
@@ -37,7 +37,7 @@ impl ShardAuthorization {
     /// Returns the decision about an access check, and `None` if an external server has to be
     /// asked.
     pub(crate) fn decide_access(
-        &mut self,
+        &self,
         id: SessionId,
         wish: &AccessCheck<'_>,
         sessions: &mut SessionTable,
@@ -80,7 +80,7 @@ impl ShardAuthorization {
     /// Whether a session may publish, by rules and server; a denial is counted and reported. No
     /// decision denies, since `hold_for_authz` has requested one before.
     pub(crate) fn may_publish(
-        &mut self,
+        &self,
         id: SessionId,
         topic: &str,
         manner: (u8, bool),
@@ -105,7 +105,7 @@ impl ShardAuthorization {
     /// Returns the decision about a subscription. `Refusal::QuotaExceeded` if the SUBSCRIBE had
     /// more filters than requests allowed.
     pub(crate) fn may_subscribe(
-        &mut self,
+        &self,
         id: SessionId,
         filter: &str,
         qos: u8,
@@ -126,7 +126,7 @@ impl ShardAuthorization {
     /// Checks topic, payload format, memory and the client's permission, in this order.
     #[inline]
     pub(crate) fn authorize_publish(
-        &mut self,
+        &self,
         id: SessionId,
         topic: &str,
         packet: &Publish<'_>,
@@ -164,10 +164,10 @@ impl ShardAuthorization {
 
     /// Returns the destination of responses, if the client may publish there.
     pub(crate) fn reply_target_of(
-        &mut self,
+        &self,
         id: SessionId,
         packet: &Publish<'_>,
-        connections: &mut ConnectionTable,
+        connections: &ConnectionTable,
         sessions: &mut SessionTable,
         out: &mut Outbox,
     ) -> Result<CacheReplyTarget, Refusal> {

@@ -125,7 +125,7 @@ impl ShardAuthorization {
     /// authorization server. Cached decisions are invalid at once, by `rights_generation`.
     pub(crate) fn reauthorize_all(
         &mut self,
-        connections: &mut ConnectionTable,
+        connections: &ConnectionTable,
         sessions: &mut SessionTable,
     ) {
         self.rights_generation = self.rights_generation.wrapping_add(1);
@@ -265,7 +265,7 @@ impl ShardAuthorization {
     /// Compares up to `most` subscriptions of a session with the rules, and calls `ask` for each
     /// without a decision. Returns the number of compared subscriptions.
     fn recheck_subscriptions(
-        &mut self,
+        &self,
         doubt: &mut ReauthorizationTask,
         most: usize,
         out: &mut Outbox,

@@ -96,11 +96,11 @@ impl ShardAuthorization {
     /// Returns the access checks of a PUBLISH for the server. `None` if the packet is invalid: the
     /// code that handles the packet reports the error.
     fn publish_checks(
-        &mut self,
+        &self,
         conn: ConnId,
         id: SessionId,
         frame: PacketFrame<'_>,
-        connections: &mut ConnectionTable,
+        connections: &ConnectionTable,
         sessions: &mut SessionTable,
     ) -> Option<Vec<PendingCheck>> {
         let session = sessions.get(id);
@@ -130,7 +130,7 @@ impl ShardAuthorization {
 
     /// Whether the authorization server has to decide, and the topic fits in a request.
     fn needs_authz(
-        &mut self,
+        &self,
         id: SessionId,
         wish: &AccessCheck<'_>,
         sessions: &mut SessionTable,
@@ -141,10 +141,10 @@ impl ShardAuthorization {
     /// Returns the access checks of a SUBSCRIBE for the server: each filter once, and at most
     /// `QUESTIONS_MAX` requests per packet.
     fn filter_checks(
-        &mut self,
+        &self,
         id: SessionId,
         frame: PacketFrame<'_>,
-        connections: &mut ConnectionTable,
+        connections: &ConnectionTable,
         sessions: &mut SessionTable,
     ) -> Vec<PendingCheck> {
         let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
@@ -189,7 +189,7 @@ impl ShardAuthorization {
     }
 
     /// Returns a new request number and the deadline, `BrokerOptions::verdict_timeout_ms` from now.
-    pub(crate) fn next_authz_request(&mut self, sessions: &mut SessionTable) -> (u32, MonotonicMs) {
+    pub(crate) fn next_authz_request(&mut self, sessions: &SessionTable) -> (u32, MonotonicMs) {
         self.authz_requests = self.authz_requests.wrapping_add(1);
         (
             self.authz_requests,
@@ -243,7 +243,7 @@ impl ShardAuthorization {
 
     /// Handles the timer of a connection, which may have been set for an earlier packet.
     pub(crate) fn check_authz_deadline(
-        &mut self,
+        &self,
         index: u32,
         generation: u32,
         connections: &mut ConnectionTable,
@@ -272,7 +272,7 @@ impl ShardAuthorization {
 
     /// Reads the packet again, after every decision has arrived or the deadline has passed.
     pub(crate) fn resume_after_authz(
-        &mut self,
+        &self,
         conn: ConnId,
         connections: &mut ConnectionTable,
         sessions: &mut SessionTable,
@@ -326,7 +326,7 @@ impl ShardAuthorization {
 
     /// Changes the cached decisions of a session and counts the change of memory.
     fn update_authz_cache(
-        &mut self,
+        &self,
         id: SessionId,
         change: impl FnOnce(&mut AuthzCache),
         sessions: &mut SessionTable,
@@ -342,7 +342,7 @@ impl ShardAuthorization {
 
     /// Changes the cached decisions of a session, if the session has any.
     fn update_existing_authz_cache(
-        &mut self,
+        &self,
         id: SessionId,
         change: impl FnOnce(&mut AuthzCache),
         sessions: &mut SessionTable,

@@ -186,7 +186,7 @@ impl ConnectionTable {
         conn: ConnId,
         id: SessionId,
         frame: PacketFrame<'_>,
-        sessions: &mut SessionTable,
+        sessions: &SessionTable,
         out: &mut Outbox,
     ) -> Result<(), CloseReason> {
         if let Some(known) = self.conn_mut(conn)

@@ -18,7 +18,7 @@ impl ConnectionTable {
     pub(crate) fn take_permissions(
         &mut self,
         conn: ConnId,
-        sessions: &mut SessionTable,
+        sessions: &SessionTable,
     ) -> Option<Box<ClientPermissions>> {
         let rights = ClientPermissions::of_peer(&self.conn(conn)?.peer, &sessions.context.options);
         self.conn_mut(conn)?.peer.clear_auth_outcome();

@@ -23,7 +23,7 @@ impl ConnectionTable {
     /// `connections_max`, `Refusal::TooFast` above `connections_per_s`. An earlier connection of
     /// the same session passes its guard on.
     pub(crate) fn join_client_group(
-        &mut self,
+        &self,
         conn: ConnId,
         client_id: &str,
         rights: Option<&mut ClientPermissions>,

@@ -159,7 +159,7 @@ impl Conn {
 
 impl ConnectionTable {
     #[inline]
-    pub(crate) fn note_activity(&mut self, conn: ConnId, sessions: &mut SessionTable) {
+    pub(crate) fn note_activity(&mut self, conn: ConnId, sessions: &SessionTable) {
         let now = sessions.context.now;
         if let Some(known) = self.conn_mut(conn) {
             known.last_activity = now;
@@ -170,7 +170,7 @@ impl ConnectionTable {
     /// form is the shortest. Returns the length in bytes.
     #[inline]
     pub(crate) fn read_acks(
-        &mut self,
+        &self,
         conn: ConnId,
         session: SessionId,
         bytes: &[u8],

@@ -31,7 +31,7 @@ impl ConnectionTable {
     /// Checks a CONNECT against the limits of the listener before any authentication. Returns the
     /// namespaced client id, or the refusal for the CONNACK [MQTT-3.1.4-2].
     pub(crate) fn check_connect(
-        &mut self,
+        &self,
         conn: ConnId,
         packet: &Connect<'_>,
         asked: &ConnectProperties<'_>,

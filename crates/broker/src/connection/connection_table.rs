@@ -57,7 +57,7 @@ impl Default for ConnectionTable {
 
 impl ConnectionTable {
     /// Subtracts a closed connection and all its memory.
-    pub(crate) fn uncount_conn(&mut self, conn: ConnId, sessions: &mut SessionTable) {
+    pub(crate) fn uncount_conn(&self, conn: ConnId, sessions: &mut SessionTable) {
         if let Some(known) = self.conn(conn) {
             let transport_bytes = known.peer.transport_bytes;
             sessions.ledger.aliases -= u64::from(known.alias_bytes);
@@ -145,7 +145,7 @@ impl ConnectionTable {
     }
 
     pub(crate) fn set_congested(
-        &mut self,
+        &self,
         conn: ConnId,
         congested: bool,
         sessions: &mut SessionTable,

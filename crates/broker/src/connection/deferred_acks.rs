@@ -11,21 +11,16 @@ impl ConnectionTable {
     /// Whether earlier answers to this connection still wait.
     #[inline]
     pub(crate) fn has_pending_acks(&self, conn: ConnId, sessions: &SessionTable) -> bool {
-        !sessions.durability.pending_acks.ticks.is_empty()
+        sessions.durability.pending_acks.has_answers()
             && self.conn(conn).is_some_and(|known| known.pending_acks > 0)
     }
 
     /// Defers an answer until the commit of all records of this tick, in [`TickAcks`].
     pub(crate) fn defer_ack(&mut self, answer: PendingAck, sessions: &mut SessionTable) {
-        if let PendingAck::Ack { conn, .. }
-        | PendingAck::Bytes { conn, .. }
-        | PendingAck::ConnAck { conn, .. }
-        | PendingAck::ResumeFlight { conn } = answer
-            && let Some(known) = self.conn_mut(conn)
-        {
+        if let Some(known) = answer.conn().and_then(|conn| self.conn_mut(conn)) {
             known.pending_acks += 1;
         }
-        sessions.durability.current_tick_acks().answers.push(answer);
+        sessions.durability.pending_acks.defer(answer);
     }
 
     /// Removes one pending acknowledgement from a connection's count, and returns its session;
@@ -38,18 +33,9 @@ impl ConnectionTable {
 
     /// Drops the pending answers of a connection that ends, but not `PositionsCommitted`. The
     /// records stay.
-    pub(crate) fn drop_pending_acks(&mut self, conn: ConnId, sessions: &mut SessionTable) {
-        if !self.has_pending_acks(conn, sessions) {
-            return;
-        }
-        for tick in &mut sessions.durability.pending_acks.ticks {
-            tick.answers.retain(|answer| match answer {
-                PendingAck::Ack { conn: to, .. }
-                | PendingAck::Bytes { conn: to, .. }
-                | PendingAck::ConnAck { conn: to, .. }
-                | PendingAck::ResumeFlight { conn: to } => *to != conn,
-                PendingAck::PositionsCommitted { .. } => true,
-            });
+    pub(crate) fn drop_pending_acks(&self, conn: ConnId, sessions: &mut SessionTable) {
+        if self.has_pending_acks(conn, sessions) {
+            sessions.durability.pending_acks.drop_answers_to(conn);
         }
     }
 
@@ -81,7 +67,7 @@ impl ConnectionTable {
         sessions: &mut SessionTable,
     ) {
         let lasts = sessions.get(id).persistent.is_some();
-        let waits = lasts && !sessions.durability.pending_acks.ticks.is_empty();
+        let waits = lasts && sessions.durability.pending_acks.has_answers();
         sessions.set_suspended(id, waits);
         if let Some(persistent) = &mut sessions.get_mut(id).persistent {
             persistent.is_unreadable = false;

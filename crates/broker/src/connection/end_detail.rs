@@ -161,7 +161,7 @@ impl ConnectionTable {
         bytes: &[u8],
         session: Option<SessionId>,
         end: CloseReason,
-        sessions: &mut SessionTable,
+        sessions: &SessionTable,
     ) {
         let detail = match (session, end) {
             (None, _) if !may_be_connect(frame.first) => Some(describe_first_bytes(bytes)),

@@ -112,7 +112,7 @@ impl ConnectionTable {
         &mut self,
         client: u64,
         until: MonotonicMs,
-        sessions: &mut SessionTable,
+        sessions: &SessionTable,
     ) {
         self.flapping.ban(client, until, sessions.context.now);
     }
@@ -125,7 +125,7 @@ impl ConnectionTable {
     }
 
     /// Lifts all bans if the options have turned the detection off.
-    pub(crate) fn clear_flapping_bans(&mut self, sessions: &mut SessionTable) {
+    pub(crate) fn clear_flapping_bans(&mut self, sessions: &SessionTable) {
         if sessions.context.options.flapping_count_max == 0 {
             self.flapping = FlappingDetector::default();
         }

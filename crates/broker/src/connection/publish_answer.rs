@@ -29,7 +29,7 @@ impl ConnectionTable {
             sessions.write_received(id, packet_id);
         }
         let reason = if matched { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers };
-        let asked = sessions.durability.await_requested_commits();
+        let asked = sessions.durability.pending_acks.await_requested_commits();
         let waits = sessions.write_batch.stores_routed || asked;
         self.send_receipt(conn, packet, reason, waits, sessions, out);
     }
@@ -37,11 +37,11 @@ impl ConnectionTable {
     /// Whether a QoS 2 message is a duplicate: received and not yet released by PUBREL. The broker
     /// acknowledges duplicates and does not deliver them again [MQTT-4.3.3-10].
     pub(crate) fn is_duplicate(
-        &mut self,
+        &self,
         conn: ConnId,
         id: SessionId,
         packet: &Publish<'_>,
-        sessions: &mut SessionTable,
+        sessions: &SessionTable,
     ) -> Result<bool, CloseReason> {
         let Some(packet_id) = packet.packet_id else { return Ok(false) };
         let receive_maximum = self.conn(conn).map_or(u16::MAX, |known| known.receive_maximum);

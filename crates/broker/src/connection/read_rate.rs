@@ -36,7 +36,7 @@ impl ConnectionTable {
         &mut self,
         conn: ConnId,
         frame: PacketFrame<'_>,
-        sessions: &mut SessionTable,
+        sessions: &SessionTable,
     ) {
         let now = sessions.context.now;
         if let Some(known) = self.conn_mut(conn)
@@ -52,7 +52,7 @@ impl ConnectionTable {
         &mut self,
         index: u32,
         generation: u32,
-        sessions: &mut SessionTable,
+        sessions: &SessionTable,
         out: &mut Outbox,
     ) {
         let (now, conn) = (sessions.context.now, ConnId(index));

@@ -15,7 +15,7 @@ impl ConnectionTable {
         &mut self,
         id: SessionId,
         filter: &str,
-        sessions: &mut SessionTable,
+        sessions: &SessionTable,
     ) -> Vec<ExclusiveClaim> {
         let conn = sessions.get(id).conn().and_then(|conn| self.conn_mut(conn));
         let Some(ConnState::AwaitingSubAck { suback, .. }) = conn.map(|known| &mut known.state)

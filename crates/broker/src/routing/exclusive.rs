@@ -144,7 +144,7 @@ impl ShardRouting {
     }
 
     /// Reports the filters released in this tick to their owners.
-    pub(crate) fn report_released(&mut self, sessions: &mut SessionTable, out: &mut Outbox) {
+    pub(crate) fn report_released(&mut self, sessions: &SessionTable, out: &mut Outbox) {
         while let Some((filter, member)) = self.exclusives.released.pop() {
             let owner = sessions.context.owner_of(&filter);
             if owner == sessions.context.id {

@@ -15,7 +15,7 @@ use mqtt::client::PacketIds;
 impl ShardRouting {
     /// Makes a session persistent if the session outlives the connection and the options ask for a
     /// durable store. An existing persistent session is marked as online.
-    pub(crate) fn make_persistent(&mut self, id: SessionId, sessions: &mut SessionTable) {
+    pub(crate) fn make_persistent(&self, id: SessionId, sessions: &mut SessionTable) {
         let lasts = sessions.write_batch.has_store
             && sessions.context.options.durability != Durability::Memory
             && sessions.get(id).expiry_s > 0;
@@ -37,7 +37,7 @@ impl ShardRouting {
         sessions.make_dirty(id);
     }
 
-    pub(crate) fn count_persistent(&mut self, by: i64, sessions: &mut SessionTable) {
+    pub(crate) fn count_persistent(&self, by: i64, sessions: &mut SessionTable) {
         sessions.durability.lasting_sessions += by;
         let any = sessions.durability.lasting_sessions > 0;
         self.interest.set_persistent(sessions.context.id.0, any);
@@ -46,7 +46,7 @@ impl ShardRouting {
     /// Restores a session as offline. If the client was connected at the end of the process,
     /// `away_at` is absent and the expiry starts anew.
     pub(crate) fn restore_session(
-        &mut self,
+        &self,
         client_id: &str,
         mut record: SessionRecord,
         now: MonotonicMs,
@@ -87,7 +87,7 @@ impl ShardRouting {
 
     /// Erases the records of a session that ends; `write_tombstone` leaves a queue in the store to
     /// `collect_tombstone`.
-    pub(crate) fn forget_persistent(&mut self, id: SessionId, sessions: &mut SessionTable) {
+    pub(crate) fn forget_persistent(&self, id: SessionId, sessions: &mut SessionTable) {
         let session = sessions.get_mut(id);
         let Some(persistent) = session.persistent.take() else { return };
         let number: RecordNumber = persistent.number;
@@ -110,7 +110,7 @@ impl ShardRouting {
     /// its decisions, so the store and every shard agree. A cleared topic keeps a record with the
     /// stamp until no older message can arrive any more.
     pub(crate) fn write_retained(
-        &mut self,
+        &self,
         message: &Message,
         stamp: RetainStamp,
         sessions: &mut SessionTable,

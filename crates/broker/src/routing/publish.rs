@@ -33,7 +33,7 @@ impl ShardRouting {
         &mut self,
         topic: &str,
         packet: &Publish<'_>,
-        sessions: &mut SessionTable,
+        sessions: &SessionTable,
     ) -> Result<(), Refusal> {
         if packet.retain && self.lacks_room_to_retain(topic, packet.payload, sessions) {
             return Err(Refusal::QuotaExceeded);
@@ -63,7 +63,7 @@ impl ShardRouting {
         &mut self,
         topic: &str,
         packet: &Publish<'_>,
-        sessions: &mut SessionTable,
+        sessions: &SessionTable,
     ) -> bool {
         if sessions.durability_of(topic) == Durability::Memory {
             return false;
@@ -79,7 +79,7 @@ impl ShardRouting {
     pub(crate) fn rule_output_needs_store(
         &mut self,
         draft: &IncomingPublish<'_>,
-        sessions: &mut SessionTable,
+        sessions: &SessionTable,
     ) -> bool {
         let keeps = draft.durability != Durability::Memory;
         let retains = draft.retain && !draft.payload.is_empty();
@@ -90,7 +90,7 @@ impl ShardRouting {
     }
 
     /// Whether a persistent session subscribes to the topic, or may do so on another shard.
-    fn has_persistent_subscriber(&mut self, topic: &str, sessions: &mut SessionTable) -> bool {
+    fn has_persistent_subscriber(&mut self, topic: &str, sessions: &SessionTable) -> bool {
         let shards =
             self.interest.interested_shards(topic, &mut Vec::new()) & !(1 << sessions.context.id.0);
         let elsewhere = (0..sessions.context.shards as u8)
@@ -190,7 +190,7 @@ impl ShardRouting {
 
     /// Sends a message to another shard. The ledger counts the bytes in transit.
     fn forward_to_shard(
-        &mut self,
+        &self,
         shard: usize,
         draft: &mut IncomingPublish<'_>,
         sessions: &mut SessionTable,

@@ -14,7 +14,7 @@ impl ShardRouting {
     /// Sends retained messages to new subscriptions within the window, the outbox and
     /// [`CURSOR_STEPS_PER_TURN`].
     pub(crate) fn feed_cursors(
-        &mut self,
+        &self,
         id: SessionId,
         sessions: &mut SessionTable,
         out: &mut Outbox,

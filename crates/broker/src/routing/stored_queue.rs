@@ -42,7 +42,7 @@ impl ShardRouting {
     }
 
     pub(crate) fn load_stored_queue(
-        &mut self,
+        &self,
         id: SessionId,
         stored: &dyn StoreReader,
         sessions: &mut SessionTable,
@@ -103,7 +103,7 @@ impl ShardRouting {
     /// Restores one record of a session's queue to memory. Returns the bytes of the message, as
     /// counted in `spooled_bytes`; 0 without a message.
     fn load_queue_record(
-        &mut self,
+        &self,
         id: SessionId,
         position: u64,
         value: &[u8],
@@ -191,7 +191,7 @@ impl ShardRouting {
     }
 
     fn drop_if_revoked(
-        &mut self,
+        &self,
         id: SessionId,
         position: u64,
         entry: &QueueRecord,

@@ -51,7 +51,7 @@ impl ShardRouting {
     /// Starts to send retained messages to a subscription, if Retain Handling asks for them.
     /// `options` has the granted QoS.
     pub(crate) fn start_retained_feed(
-        &mut self,
+        &self,
         id: SessionId,
         filter: FilterId,
         is_new: bool,
@@ -159,13 +159,13 @@ impl ShardRouting {
     }
 
     /// Registers interest in a filter that is new on this shard, so other shards forward messages.
-    pub(crate) fn add_interest(&mut self, filter: &str, sessions: &mut SessionTable) {
+    pub(crate) fn add_interest(&mut self, filter: &str, sessions: &SessionTable) {
         if sessions.context.shards > 1 {
             self.interest.add(sessions.context.id.0, filter, &mut self.shard_interest);
         }
     }
 
-    pub(crate) fn remove_interest(&mut self, filter: &str, sessions: &mut SessionTable) {
+    pub(crate) fn remove_interest(&mut self, filter: &str, sessions: &SessionTable) {
         if sessions.context.shards > 1 {
             self.interest.remove(sessions.context.id.0, filter, &mut self.shard_interest);
         }
@@ -318,7 +318,7 @@ impl ShardRouting {
     /// Drops queued messages that only a revoked subscription matches. Messages that may have been
     /// sent stay in the window.
     fn drop_revoked(
-        &mut self,
+        &self,
         id: SessionId,
         filter: &str,
         sessions: &mut SessionTable,

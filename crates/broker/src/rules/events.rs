@@ -86,7 +86,7 @@ impl RuleEngine {
     #[cold]
     pub(crate) fn collect_events(
         &mut self,
-        connections: &mut ConnectionTable,
+        connections: &ConnectionTable,
         sessions: &mut SessionTable,
         out: &Outbox,
     ) {
@@ -104,7 +104,7 @@ impl RuleEngine {
     }
 
     /// Handles an event of a link, which only the control plane observes.
-    pub(crate) fn on_link_event(&mut self, told: LinkEvent, sessions: &mut SessionTable) {
+    pub(crate) fn on_link_event(&self, told: LinkEvent, sessions: &mut SessionTable) {
         let Some(event) =
             event_index(told.event).filter(|at| !self.rule_index.rules_of_event(*at).is_empty())
         else {
@@ -125,7 +125,7 @@ impl RuleEngine {
     }
 
     /// Counts events beyond the bound as failures of their rules, and reports `DeliveriesSkipped`.
-    pub(crate) fn count_overflow(&mut self, sessions: &mut SessionTable, out: &mut Outbox) {
+    pub(crate) fn count_overflow(&self, sessions: &mut SessionTable, out: &mut Outbox) {
         for (event, count) in
             std::mem::take(&mut sessions.event_queue.overflow_counts).into_iter().enumerate()
         {

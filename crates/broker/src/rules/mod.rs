@@ -195,6 +195,34 @@ impl<'a> RuleTrigger<'a> {
             (topic, _) => topic,
         }
     }
+
+    /// Returns the trigger as fields.
+    fn rule_input(
+        &self,
+        more: &'a [(&'a str, rules::Value<'a>)],
+        sessions: &SessionTable,
+    ) -> RuleInput<'a> {
+        let RuleTrigger { draft, client: who, .. } = *self;
+        let event = self.event.map(|happened| &EVENTS[happened.event]);
+        RuleInput {
+            event: event.map_or(RuleInput::default().event, |event| event.label),
+            has_message: event.is_none_or(|event| event.has_message),
+            topic: draft.topic,
+            payload: draft.payload,
+            qos: draft.qos as u8,
+            retain: draft.retain,
+            dup: self.is_dup,
+            clientid: &who.client_id,
+            username: who.user.as_deref(),
+            peerhost: who.address.as_deref(),
+            properties: Properties::trusted(draft.properties),
+            id: &who.id,
+            timestamp_ms: sessions.context.time_of_day_ms(sessions.context.now.0),
+            now_ms: sessions.context.time_of_day_ms(sessions.context.now.0),
+            extra_fields: more,
+            ..RuleInput::default()
+        }
+    }
 }
 
 /// Longest chain of rules in which each rule receives the output of the rule before it.
@@ -227,7 +255,7 @@ impl RuleEngine {
         self.reload_event_filter(sessions);
     }
 
-    pub(crate) fn reload_event_filter(&mut self, sessions: &mut SessionTable) {
+    pub(crate) fn reload_event_filter(&self, sessions: &mut SessionTable) {
         sessions.event_queue.filter =
             self.rule_index.event_filter(sessions.context.options.event_options.delivery);
     }
@@ -298,7 +326,7 @@ impl RuleEngine {
         for &at in found {
             let rule = &all[at as usize];
             let chance = if rule.plan.reads().chance { sessions.context.next_random() } else { 0 };
-            let seen = RuleInput { chance, ..self.rule_input(looked, &more, sessions) };
+            let seen = RuleInput { chance, ..looked.rule_input(&more, sessions) };
             rows.clear();
             rule.metrics.matched.fetch_add(1, Relaxed);
             // A bound per rule, so that a slow rule leaves steps for the rules behind it.
@@ -351,8 +379,8 @@ impl RuleEngine {
         topic: &str,
         qos: QoS,
         retain: bool,
-        routing: &mut ShardRouting,
-        sessions: &mut SessionTable,
+        routing: &ShardRouting,
+        sessions: &SessionTable,
     ) -> bool {
         let own = sessions.durability.lasting_sessions > 0;
         let lasts = own
@@ -368,35 +396,6 @@ impl RuleEngine {
                 (link.is_none() && made.retain.unwrap_or(retain)) || (waits && lasts)
             })
         })
-    }
-
-    /// Returns the trigger as fields.
-    fn rule_input<'a>(
-        &self,
-        looked: &RuleTrigger<'a>,
-        more: &'a [(&'a str, rules::Value<'a>)],
-        sessions: &SessionTable,
-    ) -> RuleInput<'a> {
-        let RuleTrigger { draft, client: who, .. } = *looked;
-        let event = looked.event.map(|happened| &EVENTS[happened.event]);
-        RuleInput {
-            event: event.map_or(RuleInput::default().event, |event| event.label),
-            has_message: event.is_none_or(|event| event.has_message),
-            topic: draft.topic,
-            payload: draft.payload,
-            qos: draft.qos as u8,
-            retain: draft.retain,
-            dup: looked.is_dup,
-            clientid: &who.client_id,
-            username: who.user.as_deref(),
-            peerhost: who.address.as_deref(),
-            properties: Properties::trusted(draft.properties),
-            id: &who.id,
-            timestamp_ms: sessions.context.time_of_day_ms(sessions.context.now.0),
-            now_ms: sessions.context.time_of_day_ms(sessions.context.now.0),
-            extra_fields: more,
-            ..RuleInput::default()
-        }
     }
 
     pub(crate) fn run_actions(

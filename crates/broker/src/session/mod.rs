@@ -30,7 +30,6 @@ pub mod session_extras;
 pub(crate) mod session_records;
 pub mod session_report;
 pub(crate) mod session_table;
-pub(crate) mod socket_bytes;
 pub(crate) mod stored_queue_end;
 pub(crate) mod subscribe_checks;
 pub(crate) mod subscriptions;

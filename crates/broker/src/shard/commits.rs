@@ -1,9 +1,8 @@
 //! What the store reports, and the acknowledgements that this releases.
 
 use crate::connection::conn::ConnState;
-use crate::durability::pending_acks::{PendingAck, ShardConfirmation, complete_tokens};
+use crate::durability::pending_acks::PendingAck;
 use crate::ids::{MonotonicMs, ShardId};
-use crate::interface::input::ShardMessage;
 use crate::interface::outbox::{Effect, Outbox};
 use crate::interface::store_access::RecordChange;
 use crate::shard::Shard;
@@ -34,7 +33,7 @@ impl Shard {
             }
         }
         let is_urgent = self.sessions.write_batch.is_urgent();
-        self.sessions.durability.pending_acks.urgent |= is_urgent;
+        self.sessions.durability.pending_acks.set_urgency(is_urgent);
         (self.sessions.take_changes(), is_urgent)
     }
 
@@ -61,12 +60,11 @@ impl Shard {
     /// Sets the number of the first batch of the process, which contains the changes returned by
     /// the restore. Every later acknowledgement waits for that batch too.
     pub fn set_initial_commit(&mut self, seq: u64) {
-        self.sessions.durability.pending_acks.last =
-            self.sessions.durability.pending_acks.last.max(seq);
+        self.sessions.durability.pending_acks.set_initial_commit(seq);
     }
 
-    /// Handles [`ShardMessage::TokensCommitted`]: a shard has committed the requests of these
-    /// tokens.
+    /// Handles [`ShardMessage::TokensCommitted`](crate::ShardMessage::TokensCommitted): a shard has
+    /// committed the requests of these tokens.
     pub(crate) fn on_tokens_committed(
         &mut self,
         by: ShardId,
@@ -74,118 +72,47 @@ impl Shard {
         last: u64,
         out: &mut Outbox,
     ) {
-        for tick in &mut self.sessions.durability.pending_acks.ticks {
-            complete_tokens(&mut tick.awaits, by, first, last);
-        }
-        for answer in &mut self.sessions.durability.pending_acks.confirmations {
-            complete_tokens(&mut answer.awaits, by, first, last);
-        }
+        self.sessions.durability.pending_acks.complete(by, first, last);
         self.release_acks(out);
     }
 
     /// Whether the tick has records for the store, or answers that wait for a commit.
     pub fn has_records(&self) -> bool {
-        self.sessions.durability.pending_acks.is_open
-            || self
-                .sessions
-                .durability
-                .pending_acks
-                .confirmations
-                .last()
-                .is_some_and(|answer| answer.seq.is_none())
-            || self.sessions.durability.pending_acks.has_returned
-            || !self.sessions.write_batch.is_empty()
-            || self.sessions.messages.has_dead_bodies()
-            || !self.sessions.dirty.is_empty()
-            || !self.sessions.unsettled.is_empty()
+        let sessions = &self.sessions;
+        sessions.durability.pending_acks.waits_for_this_tick()
+            || !sessions.write_batch.is_empty()
+            || sessions.messages.has_dead_bodies()
+            || !sessions.dirty.is_empty()
+            || !sessions.unsettled.is_empty()
     }
 
     /// Whether any answer waits for a commit.
     pub fn waits_for_disk(&self) -> bool {
-        !self.sessions.durability.pending_acks.ticks.is_empty()
-            || !self.sessions.durability.pending_acks.confirmations.is_empty()
+        self.sessions.durability.pending_acks.is_waiting()
     }
 
     /// Returns the last batch that the shard knows as durable, from `on_committed` or `on_durable`.
     pub fn durable_seen(&self) -> u64 {
-        self.sessions.durability.pending_acks.durable
+        self.sessions.durability.pending_acks.durable()
     }
 
     /// Handles the end of a tick: the store has accepted the records as batch `seq`.
     pub(crate) fn on_committed(&mut self, seq: u64, durable: u64, out: &mut Outbox) {
-        self.sessions.durability.pending_acks.durable =
-            self.sessions.durability.pending_acks.durable.max(durable);
         self.sessions.messages.end_moves();
-        // A batch without a waiting client is synced up to a second later, so later answers do not
-        // wait for that batch.
-        if std::mem::take(&mut self.sessions.durability.pending_acks.urgent) {
-            self.sessions.durability.pending_acks.last =
-                self.sessions.durability.pending_acks.last.max(seq);
-        }
-        let last = self.sessions.durability.pending_acks.last;
-        self.sessions.durability.pending_acks.session_ends.set_seq(last);
-        for answer in self
-            .sessions
-            .durability
-            .pending_acks
-            .confirmations
-            .iter_mut()
-            .rev()
-            .take_while(|new| new.seq.is_none())
-        {
-            answer.seq = Some(last);
-        }
-        if std::mem::take(&mut self.sessions.durability.pending_acks.has_returned) {
-            self.sessions.durability.pending_acks.ticks.iter_mut().for_each(|tick| tick.seq = last);
-            self.sessions
-                .durability
-                .pending_acks
-                .confirmations
-                .iter_mut()
-                .for_each(|answer| answer.seq = Some(last));
-        }
-        if self.sessions.durability.pending_acks.is_open {
-            self.sessions.durability.current_tick_acks().seq = last;
-            self.sessions.durability.pending_acks.is_open = false;
-        }
+        self.sessions.durability.pending_acks.note_committed(seq, durable);
         self.release_acks(out);
     }
 
     /// Handles the report that all batches up to this number are durable.
     pub(crate) fn on_durable(&mut self, seq: u64, out: &mut Outbox) {
-        self.sessions.durability.pending_acks.durable =
-            self.sessions.durability.pending_acks.durable.max(seq);
+        self.sessions.durability.pending_acks.note_durable(seq);
         self.release_acks(out);
     }
 
     fn release_acks(&mut self, out: &mut Outbox) {
-        // A returned message that an answer waits for is not in a batch yet.
-        if self.sessions.durability.pending_acks.has_returned {
-            return;
-        }
-        let durable = self.sessions.durability.pending_acks.durable;
-        self.sessions.durability.pending_acks.session_ends.pop_upto(durable);
-        self.sessions.durability.pending_acks.confirmations.retain(|answer| {
-            let ready = answer.seq.is_some_and(|seq| seq <= durable) && answer.awaits.is_empty();
-            if ready {
-                let &ShardConfirmation { to, first, last, .. } = answer;
-                out.lanes[usize::from(to.0)]
-                    .push_back(ShardMessage::TokensCommitted { first, last });
-            }
-            !ready
-        });
-        loop {
-            let past = self.sessions.durability.pending_acks.ticks.len()
-                - usize::from(self.sessions.durability.pending_acks.is_open);
-            let first = self.sessions.durability.pending_acks.ticks.front().filter(|_| past > 0);
-            let ready = first.is_some_and(|tick| tick.seq <= durable && tick.awaits.is_empty());
-            if !ready {
-                return;
-            }
-            let Some(tick) = self.sessions.durability.pending_acks.ticks.pop_front() else {
-                return;
-            };
-            for answer in tick.answers {
+        self.sessions.durability.pending_acks.send_confirmations(out);
+        while let Some(answers) = self.sessions.durability.pending_acks.take_released() {
+            for answer in answers {
                 self.send_ack(answer, out);
             }
         }

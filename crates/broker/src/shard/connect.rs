@@ -407,7 +407,7 @@ impl Shard {
             Ok(namespace) => *namespace != *self.sessions.get(id).namespace(),
             Err(_) => true,
         };
-        let mut rights = self.connections.take_permissions(conn, &mut self.sessions);
+        let mut rights = self.connections.take_permissions(conn, &self.sessions);
         if is_elsewhere || self.sessions.belongs_to_other_user(id, rights.as_deref()) {
             return Err(Refusal::NotRenewed);
         }

@@ -13,12 +13,12 @@ impl Shard {
         out: &mut Outbox,
     ) {
         let Shard { connections, caches, routing, sessions, statistics, .. } = self;
-        sessions.durability.pending_acks.requested.clear();
+        sessions.durability.pending_acks.clear_requests();
         match cross {
             ShardMessage::Publish { message, ticket, origin } => {
                 sessions.ledger.crossing -= message.bytes() as i64;
                 routing.route_remote_message(&message, origin, sessions, out);
-                sessions.durability.confirm_token(from, ticket);
+                sessions.durability.pending_acks.confirm_token(from, ticket);
             }
             ShardMessage::TokensCommitted { first, last } => {
                 self.on_tokens_committed(from, first, last, out);
@@ -28,7 +28,7 @@ impl Shard {
                 routing.set_retained(&message, stamp, true, sessions);
                 routing.route_remote_message(&message, origin, sessions, out);
                 routing.plan_sweep(sessions);
-                sessions.durability.confirm_token(from, ticket);
+                sessions.durability.pending_acks.confirm_token(from, ticket);
             }
             ShardMessage::JoinGroup { group, member, client_id, join } => {
                 routing.join_group(&group, member, &client_id, join, sessions);
@@ -55,12 +55,12 @@ impl Shard {
             ShardMessage::DispatchToMember { group, target, message, origin, ticket } => {
                 sessions.ledger.crossing -= message.bytes() as i64;
                 sessions.on_dispatched(from, &group, target, &message, origin, out);
-                sessions.durability.confirm_token(from, ticket);
+                sessions.durability.pending_acks.confirm_token(from, ticket);
             }
             ShardMessage::ReturnToGroup { group, message, origin } => {
                 sessions.ledger.crossing -= message.bytes() as i64;
                 routing.dispatch_to_group(&group, &message, origin, sessions, out);
-                sessions.durability.await_returned();
+                sessions.durability.pending_acks.await_returned();
             }
             ShardMessage::BanFlapping { client, until } => {
                 connections.ban_flapping(client, until, sessions)

@@ -37,7 +37,7 @@ impl Shard {
     /// bytes handled.
     pub(crate) fn read_packets(&mut self, conn: ConnId, bytes: &[u8], out: &mut Outbox) {
         out.consumed = 0;
-        self.connections.note_activity(conn, &mut self.sessions);
+        self.connections.note_activity(conn, &self.sessions);
         while !out.is_full() {
             // Bytes after the end of the connection are discarded [MQTT-3.1.4-6].
             let Some(known) = self.connections.conn(conn) else {
@@ -84,7 +84,7 @@ impl Shard {
             self.sessions.counters.messages_received += 1;
             self.sessions.counters.bytes_received += frame.len as u64;
             if live.is_some() && self.sessions.context.is_tracing() {
-                self.statistics.trace_received(conn, frame, &mut self.sessions, out);
+                self.statistics.trace_received(conn, frame, &self.sessions, out);
             }
             let ended = match live {
                 Some(session) => self.dispatch_packet(conn, session, frame, out),
@@ -95,7 +95,7 @@ impl Shard {
             };
             out.consumed += frame.len;
             if let Err(end) = ended {
-                self.connections.detail_packet(frame, rest, live, end, &mut self.sessions);
+                self.connections.detail_packet(frame, rest, live, end, &self.sessions);
                 self.end_connection(conn, end, out);
             }
         }
@@ -115,7 +115,7 @@ impl Shard {
             return None;
         }
         if self.sessions.context.is_tracing() {
-            self.statistics.trace_received(conn, frame, &mut self.sessions, out);
+            self.statistics.trace_received(conn, frame, &self.sessions, out);
         }
         Some(outcome.map(|_| ()))
     }
@@ -178,7 +178,7 @@ impl Shard {
                 self.sessions.disconnect(session, &packet)
             }
             Some(PacketType::Auth) if version == ProtocolVersion::V5 => {
-                self.connections.auth(conn, session, frame, &mut self.sessions, out)
+                self.connections.auth(conn, session, frame, &self.sessions, out)
             }
             // [MQTT-3.1.0-2]
             Some(PacketType::Connect) => Err(Violation::SecondConnect.into()),
@@ -210,7 +210,7 @@ impl Shard {
                     out,
                 ));
         if !waits {
-            self.connections.charge_packet(conn, frame, &mut self.sessions);
+            self.connections.charge_packet(conn, frame, &self.sessions);
         }
         waits
     }
@@ -238,14 +238,14 @@ impl Shard {
         let topic = aliased.as_deref().unwrap_or(packet.topic);
         let topic = &*self.sessions.get(id).add_prefix(topic);
         let waits = (packet.qos == QoS::ExactlyOnce && lasts)
-            || self.routing.needs_store(topic, &packet, &mut self.sessions)
+            || self.routing.needs_store(topic, &packet, &self.sessions)
             || (!self.rule_engine.rule_index.is_empty()
                 && self.rule_engine.rules_need_store(
                     topic,
                     packet.qos,
                     packet.retain,
-                    &mut self.routing,
-                    &mut self.sessions,
+                    &self.routing,
+                    &self.sessions,
                 ));
         if waits {
             if let Some(known) = self.connections.conn_mut(conn) {
@@ -304,7 +304,7 @@ impl Shard {
         };
         out.events.extend(event);
         if self.rule_engine.rule_index.wants_events() {
-            self.rule_engine.collect_events(&mut self.connections, &mut self.sessions, out);
+            self.rule_engine.collect_events(&self.connections, &mut self.sessions, out);
         }
         let said = match end {
             CloseReason::ClientDisconnect(_) => None,
@@ -330,7 +330,7 @@ impl Shard {
                 let client_id = session.client_id.clone();
                 out.events.push(BrokerEvent::Lost { client_id, conn });
                 if self.rule_engine.rule_index.wants_events() {
-                    self.rule_engine.collect_events(&mut self.connections, &mut self.sessions, out);
+                    self.rule_engine.collect_events(&self.connections, &mut self.sessions, out);
                 }
             }
         }

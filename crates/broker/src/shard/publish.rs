@@ -111,7 +111,7 @@ impl Shard {
             && needs_durable_ack(&draft)
             && sessions.waits_for_store(id);
         sessions.write_batch.stores_routed = false;
-        sessions.durability.pending_acks.requested.clear();
+        sessions.durability.pending_acks.clear_requests();
         let matched = match delay_s {
             0 => Ok(self.apply_rules_and_route(id, &mut draft, packet.dup, out)),
             _ => self.delay_message(id, &mut draft, delay_s).map(|()| true),
@@ -305,11 +305,11 @@ impl Shard {
         out: &mut Outbox,
     ) -> Result<(), CloseReason> {
         self.sessions.write_batch.stores_routed = false;
-        self.sessions.durability.pending_acks.requested.clear();
+        self.sessions.durability.pending_acks.clear_requests();
         let to = match self.authorization.reply_target_of(
             id,
             packet,
-            &mut self.connections,
+            &self.connections,
             &mut self.sessions,
             out,
         ) {

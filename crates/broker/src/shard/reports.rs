@@ -69,14 +69,15 @@ impl Shard {
     /// Whether the sockets hold more than their quarter of the bound. Output then waits in the
     /// session's queue, not in a socket.
     pub fn are_sockets_over_budget(&mut self) -> bool {
-        self.sessions.socket_bytes() >= self.sessions.context.options.memory_bytes_max / 4
+        self.sessions.ledger.socket_bytes() >= self.sessions.context.options.memory_bytes_max / 4
     }
 
     /// Returns how many socket bytes this shard must free to bring all sockets down to 7/8 of their
     /// bound. A shard whose sockets hold less than its share frees none.
     pub fn socket_bytes_excess(&mut self) -> usize {
         let bound = self.sessions.context.options.memory_bytes_max / 4;
-        let (all, own) = (self.sessions.socket_bytes(), self.sessions.ledger.sockets.max(0) as u64);
+        let (all, own) =
+            (self.sessions.ledger.socket_bytes(), self.sessions.ledger.sockets.max(0) as u64);
         if all < bound {
             return 0;
         }

@@ -21,7 +21,7 @@ impl Shard {
     pub(crate) fn emit_events(&mut self, out: &mut Outbox) {
         let mut steps = STEPS_OF_ALL;
         for round in 0_u8.. {
-            self.rule_engine.collect_events(&mut self.connections, &mut self.sessions, out);
+            self.rule_engine.collect_events(&self.connections, &mut self.sessions, out);
             let happened = std::mem::take(&mut self.sessions.event_queue.events);
             if happened.is_empty() {
                 break;
@@ -47,7 +47,7 @@ impl Shard {
             }
         }
         self.rule_engine.count_overflow(&mut self.sessions, out);
-        self.sessions.durability.pending_acks.requested.clear();
+        self.sessions.durability.pending_acks.clear_requests();
     }
 
     /// Publishes the outputs of rules, and the further outputs which rules have for them.
@@ -78,7 +78,7 @@ impl Shard {
             draft.publisher = publisher;
             draft.by_rule = true;
             if self.sessions.durability.store_is_full
-                && self.routing.rule_output_needs_store(&draft, &mut self.sessions)
+                && self.routing.rule_output_needs_store(&draft, &self.sessions)
             {
                 self.rule_engine.rule_index.all[one.rule as usize].metrics.count_failure("store");
                 continue;
@@ -132,7 +132,7 @@ impl Shard {
         let mut ruled = RuleOutcome::default();
         self.rule_engine.add_window_row(at as u32, row, &mut ruled, &mut self.sessions, out);
         self.publish_outputs(ruled, out);
-        self.sessions.durability.pending_acks.requested.clear();
+        self.sessions.durability.pending_acks.clear_requests();
     }
 
     /// Closes due windows and writes changed windows. Many windows may end at the same time, so the
@@ -160,7 +160,7 @@ impl Shard {
             self.publish_outputs_within(ruled, &mut left, out);
             steps = steps.saturating_sub(run - left);
         }
-        self.sessions.durability.pending_acks.requested.clear();
+        self.sessions.durability.pending_acks.clear_requests();
         self.rule_engine.write_windows(&mut self.sessions);
         self.rule_engine.set_window_timer(&mut self.sessions);
     }

@@ -24,7 +24,7 @@ impl Shard {
         let Some(conn) = session.conn() else { return };
         out.events.push(BrokerEvent::TakenOver { client_id: session.client_id.clone(), by });
         if self.rule_engine.rule_index.wants_events() {
-            self.rule_engine.collect_events(&mut self.connections, &mut self.sessions, out);
+            self.rule_engine.collect_events(&self.connections, &mut self.sessions, out);
         }
         if self.connections.conn(conn).and_then(Conn::connacked_session).is_some() {
             self.sessions.send_disconnect(id, ReasonCode::SessionTakenOver, None, out);

@@ -32,7 +32,7 @@ impl Shard {
         let id = member.session;
         let is_here = self.sessions.is_current(id, member.generation);
         let claims = if is_here {
-            self.connections.take_claims(id, filter, &mut self.sessions)
+            self.connections.take_claims(id, filter, &self.sessions)
         } else {
             Vec::new()
         };

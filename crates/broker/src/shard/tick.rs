@@ -86,7 +86,7 @@ impl Shard {
                 self.sessions.resume_drain(SessionId(index), generation, out);
             }
             ShardTimer::ReadRate { index, generation } => {
-                self.connections.resume_rate_limited(index, generation, &mut self.sessions, out)
+                self.connections.resume_rate_limited(index, generation, &self.sessions, out)
             }
             ShardTimer::EventFlush => self.flush_withheld_events(out),
             ShardTimer::Sys => self.sys_round(out),

@@ -96,7 +96,7 @@ impl SysTree {
     }
 
     /// Returns the topics of rules or caches that were removed, to be cleared.
-    fn removed_values(&mut self, of: &str, is_not: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+    fn removed_values(&self, of: &str, is_not: impl Fn(&str) -> bool) -> Vec<(String, String)> {
         let front = format!("$SYS/broker/{of}/");
         let is_gone = |topic: &String| {
             let name = topic.strip_prefix(&front).and_then(|rest| rest.split_once('/'));

@@ -40,8 +40,8 @@ impl ShardStatistics {
         conn: ConnId,
         client_id: &str,
         version: ProtocolVersion,
-        connections: &mut ConnectionTable,
-        sessions: &mut SessionTable,
+        connections: &ConnectionTable,
+        sessions: &SessionTable,
     ) {
         let (Some(trace), Some(known)) =
             (&sessions.context.options.event_options.trace, connections.conn(conn))
@@ -60,11 +60,7 @@ impl ShardStatistics {
     }
 
     /// Applies a new, changed or removed trace option to all connections.
-    pub(crate) fn reload_trace(
-        &mut self,
-        connections: &mut ConnectionTable,
-        sessions: &mut SessionTable,
-    ) {
+    pub(crate) fn reload_trace(&mut self, connections: &ConnectionTable, sessions: &SessionTable) {
         self.tracer = PacketTracer::default();
         if !sessions.context.is_tracing() {
             return;
@@ -89,7 +85,7 @@ impl ShardStatistics {
         &mut self,
         conn: ConnId,
         frame: PacketFrame<'_>,
-        sessions: &mut SessionTable,
+        sessions: &SessionTable,
         out: &mut Outbox,
     ) {
         if let Some(traced) = self.tracer.traced.get_mut(&conn.0) {

@@ -184,7 +184,7 @@ impl ShardRouting {
         self.groups.members += 1;
     }
 
-    fn create_group(&mut self, name: &Arc<str>, sessions: &mut SessionTable) -> u32 {
+    fn create_group(&mut self, name: &Arc<str>, sessions: &SessionTable) -> u32 {
         let share = parse_known_share(name);
         let text = share.map_or("", |share| share.filter);
         let strategy = sessions.context.options.strategy_of(name);
@@ -214,7 +214,7 @@ impl ShardRouting {
     }
 
     /// Applies the strategies of new options to all groups.
-    pub(crate) fn choose_strategies(&mut self, sessions: &mut SessionTable) {
+    pub(crate) fn choose_strategies(&mut self, sessions: &SessionTable) {
         for &at in self.groups.by_name.values() {
             let group = &mut self.groups.groups[at];
             group.strategy = sessions.context.options.strategy_of(&group.name);
@@ -395,7 +395,7 @@ impl ShardRouting {
     }
 
     /// Updates the room of members on this shard from their sessions.
-    pub(crate) fn refresh_rooms(&mut self, at: u32, sessions: &mut SessionTable) {
+    pub(crate) fn refresh_rooms(&mut self, at: u32, sessions: &SessionTable) {
         for joined in &mut self.groups.groups[at].members {
             if joined.member.shard == sessions.context.id {
                 let session = sessions.get(joined.member.session);

@@ -27,7 +27,7 @@ impl ShardRouting {
     /// Removes the records of a group whose last member left, and by a tombstone those of its
     /// queue.
     pub(crate) fn forget_group(
-        &mut self,
+        &self,
         name: &str,
         number: RecordNumber,
         sessions: &mut SessionTable,
@@ -50,7 +50,7 @@ impl ShardRouting {
         all.into_iter().for_each(|at| self.make_group_persistent(at, sessions));
     }
 
-    fn write_group(&mut self, at: u32, sessions: &mut SessionTable) {
+    fn write_group(&self, at: u32, sessions: &mut SessionTable) {
         let group = &self.groups.groups[at];
         let Some((number, positions)) = group.stored_queue else { return };
         let key = records::text_key(kind::GROUP, &group.name);
