@@ -2,7 +2,7 @@
 //! [`FOLDER_ORDERS`]. A file directly under `src` counts as a folder.
 
 use super::TidyFinding;
-use crate::source::{SourceFile, line_of, match_positions};
+use crate::source::{SourceFile, identifier, line_of, match_positions};
 use crate::tree::SourceTree;
 
 /// The folders of a crate, the lowest first.
@@ -63,11 +63,9 @@ fn find_in_file(source: &SourceFile) -> Vec<TidyFinding> {
         return Vec::new();
     }
     let place = |folder: &str| order.folders.iter().position(|known| *known == folder);
-    let finding =
-        |line: usize, what: String| TidyFinding { path: source.path.clone(), line: line + 1, what };
     let Some(own_place) = place(own) else {
         let what = format!("folder {own} has no place; give it one in tidy/folder_edges.rs");
-        return vec![finding(0, what)];
+        return vec![TidyFinding::new(&source.path, 1, what)];
     };
     let mut found = Vec::new();
     for at in match_positions(&source.code, "crate::") {
@@ -76,24 +74,23 @@ fn find_in_file(source: &SourceFile) -> Vec<TidyFinding> {
             continue;
         }
         for used in used_folders(&source.code[at + "crate::".len()..]) {
-            if place(used).is_some_and(|place| place > own_place) {
-                let what = format!(
+            let what = match place(&used) {
+                Some(place) if place <= own_place => continue,
+                Some(_) => format!(
                     "{own} must not use {used}, which stands above it: pass what is needed as an \
                      argument, or move the shared data below both"
-                );
-                found.push(finding(line, what));
-            }
+                ),
+                None => format!("crate::{used} hides its folder; write the path with the folder"),
+            };
+            found.push(TidyFinding::new(&source.path, line + 1, what));
         }
     }
     found
 }
 
 /// Returns the first segments of the paths behind `crate::`: one, or those between braces.
-fn used_folders(code: &str) -> Vec<&str> {
-    let segment = |text: &str| text.find(|c: char| !c.is_alphanumeric() && c != '_');
-    let Some(list) = code.strip_prefix('{') else {
-        return vec![&code[..segment(code).unwrap_or(code.len())]];
-    };
+fn used_folders(code: &str) -> Vec<String> {
+    let Some(list) = code.strip_prefix('{') else { return vec![identifier(code)] };
     let (mut found, mut depth, mut begins) = (Vec::new(), 0, true);
     for (at, c) in list.char_indices() {
         match c {
@@ -102,8 +99,7 @@ fn used_folders(code: &str) -> Vec<&str> {
             '}' => depth -= 1,
             ',' if depth == 0 => begins = true,
             _ if begins && !c.is_whitespace() => {
-                let rest = &list[at..];
-                found.push(&rest[..segment(rest).unwrap_or(rest.len())]);
+                found.push(identifier(&list[at..]));
                 begins = false;
             }
             _ => {}

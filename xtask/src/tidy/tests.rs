@@ -127,7 +127,7 @@ fn an_edge_that_the_house_does_not_allow_is_named() {
 #[test]
 fn a_folder_that_uses_one_above_it_is_named() {
     let session = "//! A.\nuse crate::ids::ConnId;\nuse crate::routing::publish;\n\
-                   fn a() {\n    crate::shard::b();\n}\n\
+                   fn a() {\n    crate::shard::b();\n    crate::Shard::c();\n}\n\
                    #[cfg(test)]\nmod tests {\n    use crate::shard::Shard;\n}\n";
     let grouped = "//! A.\nuse crate::{ids::{ConnId, ShardId}, connection::conn, limits};\n\
                    // crate::shard stands in a comment.\n";
@@ -145,6 +145,8 @@ fn a_folder_that_uses_one_above_it_is_named() {
         &[
             &format!("crates/broker/src/session/a.rs:3: session must not use routing, {above}"),
             &format!("crates/broker/src/session/a.rs:5: session must not use shard, {above}"),
+            "crates/broker/src/session/a.rs:6: crate::Shard hides its folder; write the path with \
+             the folder",
             &format!("crates/broker/src/routing.rs:2: routing must not use connection, {above}"),
             "crates/broker/src/attic/a.rs:1: folder attic has no place; give it one in \
              tidy/folder_edges.rs",

@@ -4,7 +4,7 @@
 
 use crate::broker_event::BrokerEvent;
 use crate::counters::DropReason;
-use crate::ids::{ArenaRange, ConnId, SessionId, SlotState, SubscriptionFlags};
+use crate::ids::{ArenaRange, ConnId, MonotonicMs, SessionId, SlotState, SubscriptionFlags};
 use crate::interface::outbox::Outbox;
 use crate::limits::NONE;
 use crate::memory::{CROWDED_WINDOW, SMALL_BYTES_MAX};
@@ -444,7 +444,7 @@ impl SessionTable {
     }
 }
 
-pub(crate) fn waited_s(now: crate::MonotonicMs, draft: &IncomingPublish<'_>) -> u32 {
+pub(crate) fn waited_s(now: MonotonicMs, draft: &IncomingPublish<'_>) -> u32 {
     (now.0.saturating_sub(draft.at.0) / 1000) as u32
 }
 

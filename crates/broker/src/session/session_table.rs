@@ -11,8 +11,8 @@ use crate::ids::{ConnId, ListenerId, MonotonicMs, QueueRecordId, SessionId, Sess
 use crate::interface::rule_event::EventQueue;
 use crate::limits::NONE;
 use crate::memory::{MemoryLedger, ProcessMemory, cost};
-use crate::message::MessagePool;
 use crate::message::will::SessionWill;
+use crate::message::{Message, MessagePool};
 use crate::permissions::client_permissions::ClientPermissions;
 use crate::session::alias::OutboundAliases;
 use crate::session::flight::{Flight, FlightSlot, SlotMarks};
@@ -164,7 +164,7 @@ pub(crate) struct SessionTable {
     /// Sessions with messages to send, postponed because the tick had no room.
     pub(crate) unfinished: Vec<SessionId>,
     /// Group messages of members that ended or went offline, with the key of the store's record.
-    pub(crate) orphans: Vec<(Arc<str>, crate::Message, Option<QueueRecordId>)>,
+    pub(crate) orphans: Vec<(Arc<str>, Message, Option<QueueRecordId>)>,
     /// Records that this tick adds to the store.
     pub(crate) write_batch: WriteBatch,
     /// Sessions whose record is to be written.
