@@ -1,5 +1,5 @@
-//! What every part of a shard reads or needs a little of: the shard's number, the time of the
-//! input, the options, timers, hashers and random numbers.
+//! The context of a shard, which every part needs: its number, the time of the input, the options,
+//! timers, hashers and random numbers.
 
 use crate::access_rules::acl_rules::AclAction;
 use crate::access_rules::placeholders::PlaceholderValues;

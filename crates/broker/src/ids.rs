@@ -1,4 +1,4 @@
-//! Numbers of things: connections, sessions, shards, records, filters, points in time.
+//! Identifiers of connections, sessions, shards, records and filters, and points in time.
 
 use mqtt::{QoS, SubscribeOptions};
 

@@ -1,4 +1,4 @@
-//! What rules learn of a client.
+//! The data of a client for rules.
 
 use crate::broker_event::BrokerEvent;
 use crate::connection::connection_table::ConnectionTable;

@@ -1,5 +1,5 @@
-//! The types of what goes into a shard and comes out: inputs and messages between shards, the
-//! outbox, reads of the store, requests to authorization servers.
+//! The types of the inputs and outputs of a shard: inputs and messages between shards, the outbox,
+//! reads of the store, requests to authorization servers.
 
 pub mod authz;
 pub mod cache_message;

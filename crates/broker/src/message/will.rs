@@ -1,4 +1,5 @@
-//! The will: a message published when a client's connection ends without DISCONNECT.
+//! The will, a message published when a client's connection ends without DISCONNECT, and delayed
+//! messages with their publishers.
 
 use crate::ids::RecordNumber;
 use crate::memory::cost;

@@ -1,5 +1,5 @@
-//! Authentication: the request to a backend for each CONNECT on a listener with authentication, and
-//! the effects of the decision.
+//! Authentication: the request to a backend for each CONNECT on a listener with authentication,
+//! and the decision.
 //!
 //! ```text
 //!            CONNECT                          ShardInput::AuthDecided, or the deadline: deny

@@ -1,4 +1,5 @@
-//! State that few sessions have.
+//! The state of a session that few clients need: will, retained cursors, shared groups, exclusive
+//! filters.
 
 use crate::broker_event::WithheldDrops;
 use crate::counters::DROPS;

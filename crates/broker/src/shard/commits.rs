@@ -1,4 +1,4 @@
-//! What the store reports, and the acknowledgements that this releases.
+//! Reports of the store, and the acknowledgements that a commit releases.
 
 use crate::connection::conn::ConnState;
 use crate::durability::pending_acks::PendingAck;

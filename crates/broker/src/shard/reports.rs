@@ -1,4 +1,4 @@
-//! Memory, statistics, events for the log, and what the engine asks and tells a shard.
+//! Memory, statistics, events for the log, and the questions and reports of the engine.
 
 use crate::broker_event::{BrokerEvent, WithheldKind};
 use crate::connection::conn::{CONN_COST, Conn};
